@@ -1,0 +1,59 @@
+//! What a supervisor tells the cluster about its workers: one small value per supervisor (`beats/<supervisor>`).
+
+use crate::parallelism::ExecutorId;
+use serde::{Deserialize, Serialize};
+
+/// All workers of one supervisor.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct SupervisorBeat {
+    /// When it was written, milliseconds since 1970 (display only; liveness is the ephemeral node).
+    pub at_ms: u64,
+    /// One per slot that is not empty.
+    pub workers: Vec<WorkerBeat>,
+}
+
+/// One worker as its supervisor sees it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WorkerBeat {
+    /// Topology id.
+    pub topology: String,
+    /// Port.
+    pub port: u16,
+    /// Placement id from the assignment.
+    pub placement: u64,
+    /// How often this placement was started; kept on disk, raised before each start.
+    pub start: u64,
+    /// Process id; 0 while none runs.
+    pub pid: u32,
+    /// One word: fetching, starting, running, stopping, failed.
+    pub state: String,
+    /// Last reason a worker ended or could not start. Empty = none.
+    #[serde(default)]
+    pub note: String,
+    /// Assignment version the worker has in force.
+    pub version: u64,
+    /// Counters, ascending by executor.
+    pub executors: Vec<ExecutorBeat>,
+    /// True when all tasks of the worker have ended.
+    #[serde(default)]
+    pub ended: bool,
+}
+
+/// Counters of one executor since its worker started.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ExecutorBeat {
+    /// Which.
+    pub id: ExecutorId,
+    /// Core its loop runs on, as read back from the kernel after pinning.
+    pub core: u32,
+    /// Tuples handled (bolt) or `next` calls that emitted (spout).
+    pub executed: u64,
+    /// Tuples emitted (counted once per emit).
+    pub emitted: u64,
+    /// Frames sent (once per copy).
+    pub transferred: u64,
+    /// Inputs that failed.
+    pub failed: u64,
+    /// True when every task of it has ended.
+    pub ended: bool,
+}
