@@ -1,1 +1,24 @@
-//! Not built yet.
+//! The only way across a thread: one-to-one byte rings, and the word that lets a loop sleep.
+//!
+//! Before: `saetta-engine`'s lanes have a batch of frames in private memory. After: another core loop reads the same
+//! bytes in place. No lock, no allocation after `ring()`, no system call unless a sleeper has to be woken.
+//! Not here: frames (the ring knows bytes only), threads, clocks.
+
+mod cursor;
+#[cfg(not(loom))]
+#[expect(unsafe_code, reason = "maps one memory file twice, so that bytes never wrap; std has no way to map memory")]
+mod mirror;
+#[cfg(not(loom))]
+#[expect(unsafe_code, reason = "copies into and lends out memory that two threads share under the cursors' protocol")]
+mod ring;
+mod sleeper;
+mod sync;
+
+pub use cursor::{ConsumerCursor, ProducerCursor, cursors};
+#[cfg(not(loom))]
+pub use mirror::Mirror;
+#[cfg(not(loom))]
+pub use ring::{Consumer, Producer, prefetch, ring};
+pub use sleeper::SleepWord;
+#[cfg(not(loom))]
+pub use sleeper::Sleeper;

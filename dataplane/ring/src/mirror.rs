@@ -1,0 +1,100 @@
+//! Memory in which byte `i` and byte `i + capacity` are the same byte: a memory file mapped twice, back to back.
+//!
+//! A ring over it lends any run of up to `capacity` bytes as one slice: no pad frame, no split frame, no copy at the wrap.
+//! The same object serves as the receive ring of a link.
+
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use std::ptr::NonNull;
+
+/// A doubly mapped buffer. Dropping it unmaps both.
+pub struct Mirror {
+    /// Start of `2 * capacity` mapped bytes.
+    base: NonNull<u8>,
+    /// Power of two, multiple of the page size.
+    capacity: usize,
+}
+
+// SAFETY: the mapping belongs to no thread; who may touch which bytes is the business of the owner (ring, link).
+unsafe impl Send for Mirror {}
+// SAFETY: as above; `&Mirror` gives out only a raw pointer and the capacity.
+unsafe impl Sync for Mirror {}
+
+impl Mirror {
+    /// Maps `capacity` bytes twice, zeroed. Errors: no memory, no memory file; `InvalidInput` when `capacity` is not a power of
+    /// two of at least one page.
+    pub fn new(capacity: usize) -> std::io::Result<Self> {
+        if !capacity.is_power_of_two() || capacity < rustix::param::page_size() {
+            let text = format!("a ring of {capacity} bytes: use a power of two of at least {}", rustix::param::page_size());
+            return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, text));
+        }
+        let file = memfd_create(c"saetta-ring", MemfdFlags::CLOEXEC)?;
+        ftruncate(&file, capacity as u64)?;
+        let rw = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a fresh anonymous reservation at an address of the kernel's choice aliases nothing.
+        let base =
+            unsafe { mmap_anonymous(std::ptr::null_mut(), 2 * capacity, ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE)? };
+        for half in 0..2 {
+            // SAFETY: the target range lies inside the reservation made above, which nothing else uses, so FIXED replaces only it.
+            let mapped = unsafe {
+                mmap(base.byte_add(half * capacity), capacity, rw, MapFlags::SHARED | MapFlags::FIXED | MapFlags::POPULATE, &file, 0)
+            };
+            if let Err(e) = mapped {
+                // SAFETY: exactly the reservation made above; no pointer into it was given out.
+                unsafe { munmap(base, 2 * capacity).ok() };
+                return Err(e.into());
+            }
+        }
+        Ok(Mirror { base: NonNull::new(base.cast()).expect("mmap never returns null"), capacity })
+    }
+
+    /// Bytes of one half.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Pointer to the byte at unmasked index `at`; `capacity` bytes from it on are mapped.
+    #[inline]
+    pub fn at(&self, at: u64) -> *mut u8 {
+        // SAFETY: the masked index is below `capacity`, and `2 * capacity` bytes are mapped from `base`.
+        unsafe { self.base.as_ptr().add(at as usize & (self.capacity - 1)) }
+    }
+
+    /// `len` bytes from unmasked index `at`, for an owner that holds the whole buffer.
+    pub fn slice(&self, at: u64, len: usize) -> &[u8] {
+        assert!(len <= self.capacity, "a slice of a ring is at most the ring");
+        // SAFETY: `at()` has `capacity` mapped, initialised (zeroed or written) bytes behind it, and `len` is at most that. Shared
+        // access is the caller's by `&self`; whoever writes through `at()` (the ring's producer, the kernel on behalf of a
+        // link) writes only outside the range it lent out.
+        unsafe { std::slice::from_raw_parts(self.at(at), len) }
+    }
+}
+
+impl Drop for Mirror {
+    fn drop(&mut self) {
+        // SAFETY: exactly the mapping made in `new`; slices borrow `self`, so none outlives it.
+        unsafe { munmap(self.base.as_ptr().cast(), 2 * self.capacity).ok() };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_two_halves_are_one_memory() {
+        let mirror = Mirror::new(4096).unwrap();
+        // SAFETY: this test owns the buffer; index 4090 has 4096 mapped bytes behind it.
+        unsafe { std::ptr::copy_nonoverlapping(b"0123456789".as_ptr(), mirror.at(4090), 10) };
+        assert_eq!(mirror.slice(4090, 10), b"0123456789");
+        assert_eq!(mirror.slice(4096, 4), b"6789");
+        assert_eq!(mirror.slice(0, 4), b"6789");
+    }
+
+    #[test]
+    fn odd_sizes_are_refused() {
+        for bad in [0, 1, 2048, 5000, 12288] {
+            assert!(Mirror::new(bad).is_err(), "{bad}");
+        }
+    }
+}
