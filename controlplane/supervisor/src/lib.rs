@@ -1,1 +1,2 @@
-//! Not built yet.
+//! Supervisor.
+pub mod slot;
