@@ -1,1 +1,18 @@
-//! Not built yet.
+//! The fastest known raw variant of each figure: what this machine can do when nothing stands between the two cores but the queue.
+//!
+//! Before: a suite declares a floor as a case beside ours. After: our figure is a ratio to it, of the same run.
+//!
+//! Absences: no tuple, no topology, no waiting strategy but spinning. One floor per figure; same bytes, same stamps, same cores as ours.
+//! [`on_record`] holds what each floor reached on the machines it was measured on: a run far below it is void.
+
+mod bench;
+pub mod on_record;
+
+// Both rings hand a slot from one thread to another through an `UnsafeCell`, as the fastest variant of each does. The checked way (an
+// atomic per word) costs about half the rate, and would no longer be the floor.
+#[expect(unsafe_code, reason = "a slot is handed to the other thread through an UnsafeCell; see NEED and SAFETY there")]
+pub mod flag_ring;
+#[expect(unsafe_code, reason = "a slot is handed to the other thread through an UnsafeCell; see NEED and SAFETY there")]
+pub mod one_to_one;
+
+pub use bench::{RING_BATCH, RING_CAPACITY, cache_line_round_trip, flag_ring_round_trip, ring_round_trip, ring_throughput};

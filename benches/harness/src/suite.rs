@@ -1,0 +1,355 @@
+//! Runs the cases of one suite interleaved, keeps the samples that may be put together, and makes the rows.
+//!
+//! Before: `benches/suites` declares cases and rows. After: `row` prints and writes them.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use crate::host::{self, HostClass};
+use crate::noise::{self, CpuReading, NOISE_MAX};
+use crate::pin;
+use crate::row::{self, Better, Judgement, NoVerdict, Row, SAMPLES_MIN};
+
+/// Any error of a case: it ends the suite, and its text says what to do.
+pub type Error = Box<dyn std::error::Error + Send + Sync>;
+/// Result of a case or a suite.
+pub type Result<T> = std::result::Result<T, Error>;
+/// The figures of one sample by name, e.g. `p50_ns`.
+pub type Figures = BTreeMap<&'static str, f64>;
+
+/// Where results go, below the folder the bench was started in (`cargo xtask bench` starts it in the workspace root).
+const RESULTS: &str = "target/bench";
+/// A disturbed sample is taken again at most this often; then it stands, since the floor beside it was disturbed alike or is void.
+const DISTURBED_MAX: u32 = 3;
+
+/// How a suite is run.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Tiny sizes, one repetition, no waiting, no verdicts: proof that the bench works, in seconds.
+    pub smoke: bool,
+    /// Samples per case. At least [`SAMPLES_MIN`] outside smoke.
+    pub repetitions: usize,
+    /// The two cores every two-thread case pins to.
+    pub cores: (usize, usize),
+}
+
+impl Options {
+    /// The real size of something, or the tiny one in smoke.
+    #[must_use]
+    pub fn size(&self, real: u64, smoke: u64) -> u64 {
+        if self.smoke { smoke } else { real }
+    }
+}
+
+type CaseFn<'a> = Box<dyn FnMut(&Options) -> Result<Figures> + 'a>;
+
+struct Case<'a> {
+    name: &'static str,
+    run: CaseFn<'a>,
+    samples: Vec<(HostClass, Figures)>,
+    /// Whether the host class matters to it.
+    across_cores: bool,
+}
+
+/// A figure of a case.
+#[derive(Debug, Clone, Copy)]
+struct FigureOf {
+    case: &'static str,
+    figure: &'static str,
+    scale: f64,
+}
+
+/// What one row shows, and what it is judged by.
+#[derive(Debug, Clone)]
+pub struct RowSpec {
+    name: String,
+    unit: String,
+    better: Better,
+    value: FigureOf,
+    floor: Option<FigureOf>,
+    on_record: fn(HostClass) -> Option<f64>,
+    target: Option<f64>,
+}
+
+impl RowSpec {
+    /// A row that shows `figure` of `case`, in `unit`.
+    #[must_use]
+    pub fn new(name: &str, unit: &str, better: Better, case: &'static str, figure: &'static str) -> Self {
+        let value = FigureOf { case, figure, scale: 1.0 };
+        Self { name: name.to_owned(), unit: unit.to_owned(), better, value, floor: None, on_record: |_| None, target: None }
+    }
+
+    /// Its floor: `figure` of `case`, times `scale` (0.5 makes a one-way time of a round trip).
+    #[must_use]
+    pub fn over(mut self, case: &'static str, figure: &'static str, scale: f64) -> Self {
+        self.floor = Some(FigureOf { case, figure, scale });
+        self
+    }
+
+    /// The floor on record for a host class, in the unit of the floor's case before scaling: what makes a run void.
+    #[must_use]
+    pub fn on_record(mut self, on_record: fn(HostClass) -> Option<f64>) -> Self {
+        self.on_record = on_record;
+        self
+    }
+
+    /// The ratio to the floor to reach; without a floor, the value.
+    #[must_use]
+    pub fn target(mut self, target: f64) -> Self {
+        self.target = Some(target);
+        self
+    }
+}
+
+/// One suite being declared, then run.
+pub struct SuiteRun<'a> {
+    options: Options,
+    cases: Vec<Case<'a>>,
+    rows: Vec<RowSpec>,
+}
+
+impl<'a> SuiteRun<'a> {
+    /// An empty suite.
+    #[must_use]
+    pub fn new(options: Options) -> Self {
+        Self { options, cases: Vec::new(), rows: Vec::new() }
+    }
+
+    /// How this run is made.
+    #[must_use]
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// A case whose figures depend on how near the two cores are: ours and its floor are both cases. Run once per repetition.
+    pub fn case(&mut self, name: &'static str, run: impl FnMut(&Options) -> Result<Figures> + 'a) {
+        self.cases.push(Case { name, run: Box::new(run), samples: Vec::new(), across_cores: true });
+    }
+
+    /// A case that does not care where the cores are, e.g. how long a restart takes. Not waited for, not taken again.
+    pub fn case_of_any_class(&mut self, name: &'static str, run: impl FnMut(&Options) -> Result<Figures> + 'a) {
+        self.cases.push(Case { name, run: Box::new(run), samples: Vec::new(), across_cores: false });
+    }
+
+    /// A row of the result.
+    pub fn row(&mut self, spec: RowSpec) {
+        self.rows.push(spec);
+    }
+
+    /// Takes all samples and makes the rows, each with the reason why it has no verdict.
+    ///
+    /// # Errors
+    /// What a case answered, or a row that names a case or figure that is not there.
+    pub fn finish(mut self) -> Result<Vec<(Row, Option<NoVerdict>)>> {
+        let wait_until = Instant::now() + if self.options.smoke { Duration::ZERO } else { host::CCX_WAIT_MAX };
+        let options = &self.options;
+        for repetition in 1..=options.repetitions {
+            for case in &mut self.cases {
+                eprintln!("  {repetition}/{}  {}", options.repetitions, case.name);
+                let sample = take(case, options, wait_until)?;
+                case.samples.push(sample);
+            }
+        }
+        self.rows.iter().map(|spec| self.judge(spec)).collect()
+    }
+
+    fn judge(&self, spec: &RowSpec) -> Result<(Row, Option<NoVerdict>)> {
+        let ours = self.samples(&spec.name, spec.value)?;
+        let floors = spec.floor.map(|floor| self.samples(&spec.name, floor)).transpose()?;
+        let across = self.case_named(&spec.name, spec.value.case)?.across_cores;
+        let (class, ours, floors) = comparable(ours, floors, across);
+        let rules = Judgement {
+            better: spec.better,
+            target: spec.target,
+            floor_on_record: (spec.on_record)(class).map(|value| value * spec.floor.map_or(1.0, |floor| floor.scale)),
+            class,
+            smoke: self.options.smoke,
+        };
+        Ok(Row::judged(&spec.name, &spec.unit, ours, floors.as_deref(), &rules))
+    }
+
+    fn case_named(&self, row: &str, name: &str) -> Result<&Case<'a>> {
+        let known = || self.cases.iter().map(|case| case.name).collect::<Vec<_>>().join(", ");
+        self.cases
+            .iter()
+            .find(|case| case.name == name)
+            .ok_or_else(|| format!("row {row:?} names case {name:?}; the cases are: {}", known()).into())
+    }
+
+    fn samples(&self, row: &str, of: FigureOf) -> Result<Vec<(HostClass, f64)>> {
+        let case = self.case_named(row, of.case)?;
+        let figure = |(class, figures): &(HostClass, Figures)| {
+            let known = || figures.keys().copied().collect::<Vec<_>>().join(", ");
+            let value = figures
+                .get(of.figure)
+                .ok_or_else(|| format!("row {row:?} names figure {:?} of case {:?}; it gives: {}", of.figure, of.case, known()))?;
+            Ok((*class, value * of.scale))
+        };
+        case.samples.iter().map(figure).collect()
+    }
+}
+
+/// One sample of one case: in class CCX and undisturbed if that can be had before `wait_until`, else as it comes.
+fn take(case: &mut Case<'_>, options: &Options, wait_until: Instant) -> Result<(HostClass, Figures)> {
+    if !case.across_cores {
+        return Ok((HostClass::Any, (case.run)(options)?));
+    }
+    let mut disturbed = 0;
+    loop {
+        let before = host::wait_for_ccx(options.cores, wait_until)?;
+        let cpu = CpuReading::now();
+        let figures = (case.run)(options)?;
+        let others = cpu.and_then(|start| CpuReading::now()?.others_since(&start));
+        let after = host::class_now(options.cores)?;
+        let class = if before == after { before } else { HostClass::Mixed };
+        let may_wait = Instant::now() < wait_until;
+        if class != HostClass::Ccx && may_wait {
+            eprintln!("        again: the class was {before} before and is {after}");
+            continue;
+        }
+        if let Some(others) = others.filter(|&share| share > NOISE_MAX) {
+            disturbed += 1;
+            if may_wait && disturbed <= DISTURBED_MAX {
+                eprintln!("        again: others took {:.0} % of the machine", others * 100.0);
+                continue;
+            }
+            if !options.smoke {
+                eprintln!("        kept, though others took {:.0} % of the machine", others * 100.0);
+            }
+        }
+        return Ok((class, figures));
+    }
+}
+
+/// The samples of ours and of the floor that may stand in one ratio: those of class CCX when there are enough of both, else all of them under
+/// the class they share, else all of them as mixed.
+fn comparable(
+    ours: Vec<(HostClass, f64)>,
+    floors: Option<Vec<(HostClass, f64)>>,
+    across_cores: bool,
+) -> (HostClass, Vec<f64>, Option<Vec<f64>>) {
+    let values = |samples: &[(HostClass, f64)]| samples.iter().map(|&(_, value)| value).collect::<Vec<_>>();
+    let in_ccx = |samples: &[(HostClass, f64)]| {
+        samples.iter().filter(|(class, _)| *class == HostClass::Ccx).map(|&(_, value)| value).collect::<Vec<_>>()
+    };
+    let (near, near_floors) = (in_ccx(&ours), floors.as_deref().map(in_ccx));
+    let enough = |samples: &Vec<f64>| samples.len() >= SAMPLES_MIN;
+    if !across_cores {
+        return (HostClass::Any, values(&ours), floors.as_deref().map(values));
+    }
+    if enough(&near) && near_floors.as_ref().is_none_or(enough) {
+        return (HostClass::Ccx, near, near_floors);
+    }
+    let classes = || ours.iter().chain(floors.iter().flatten()).map(|&(class, _)| class);
+    let first = classes().next().unwrap_or(HostClass::Mixed);
+    let class = if classes().all(|class| class == first) { first } else { HostClass::Mixed };
+    (class, values(&ours), floors.as_deref().map(values))
+}
+
+/// A suite by name. `declare` puts its cases and rows into the run.
+#[derive(Clone, Copy)]
+pub struct Suite {
+    /// What `cargo xtask bench` calls it, and the name of its JSON file.
+    pub name: &'static str,
+    /// One line for the list.
+    pub about: &'static str,
+    /// Declares cases and rows.
+    pub declare: fn(&mut SuiteRun<'_>) -> Result<()>,
+}
+
+/// The main function of the suites' binary: `[--list] | SUITE [--smoke]`.
+///
+/// Exit codes: 0 done (a missed target is a figure, not a failure), 1 a case failed, 2 wrong usage.
+#[must_use]
+pub fn main(suites: &[Suite]) -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let (flags, names): (Vec<&str>, Vec<&str>) = arguments.iter().map(String::as_str).partition(|argument| argument.starts_with('-'));
+    let list = || suites.iter().map(|suite| format!("{:<12} {}\n", suite.name, suite.about)).collect::<String>();
+    if let Some(unknown) = flags.iter().find(|flag| !["--list", "--smoke"].contains(flag)) {
+        eprintln!("error: unknown option {unknown}; known are --list, --smoke");
+        return ExitCode::from(2);
+    }
+    if flags.contains(&"--list") {
+        print!("{}", list());
+        return ExitCode::SUCCESS;
+    }
+    let Some(suite) = names.first().and_then(|name| suites.iter().find(|suite| suite.name == *name)) else {
+        eprintln!("error: name a suite; there are:\n{}", list());
+        return ExitCode::from(2);
+    };
+    match run(suite, flags.contains(&"--smoke"), Path::new(RESULTS)) {
+        Ok(_) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: bench {}: {error}", suite.name);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(suite: &Suite, smoke: bool, results: &Path) -> Result<Vec<Row>> {
+    let results: PathBuf = std::env::current_dir()?.join(results);
+    let cores = pin::two_cores()?;
+    let options = Options { smoke, repetitions: if smoke { 1 } else { SAMPLES_MIN }, cores };
+    let priority = if smoke { "smoke".to_owned() } else { noise::quieten() };
+    eprintln!("bench {}: cores {} and {}, {priority}", suite.name, cores.0, cores.1);
+    let mut run = SuiteRun::new(options);
+    (suite.declare)(&mut run)?;
+    let rows = run.finish()?;
+    print!("{}", row::table(&rows));
+    let rows: Vec<Row> = rows.into_iter().map(|(row, _)| row).collect();
+    let path = row::write_json(&results, suite.name, &rows)?;
+    println!("wrote {}", path.display());
+    Ok(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    fn smoke(repetitions: usize) -> Options {
+        Options { smoke: true, repetitions, cores: pin::two_cores().unwrap_or((0, 0)) }
+    }
+
+    #[test]
+    fn cases_are_interleaved_and_rows_divide_by_the_floor_of_the_same_run() {
+        let order = RefCell::new(String::new());
+        let mut run = SuiteRun::new(smoke(3));
+        run.case_of_any_class("ours", |_| {
+            order.borrow_mut().push('A');
+            Ok(Figures::from([("ns", 176.0)]))
+        });
+        run.case_of_any_class("floor", |_| {
+            order.borrow_mut().push('B');
+            Ok(Figures::from([("ns", 160.0)]))
+        });
+        run.row(RowSpec::new("hop", "ns", Better::Lower, "ours", "ns").over("floor", "ns", 0.5).target(2.2));
+        let rows = run.finish().expect("both cases answer");
+        assert_eq!(*order.borrow(), "ABABAB");
+        assert_eq!((rows[0].0.floor, rows[0].0.ratio, rows[0].0.samples.len()), (Some(80.0), Some(2.2), 3));
+    }
+
+    #[test]
+    fn a_row_that_names_nothing_is_an_error_that_lists_what_there_is() {
+        let mut run = SuiteRun::new(smoke(1));
+        run.case_of_any_class("ours", |_| Ok(Figures::from([("ns", 1.0)])));
+        run.row(RowSpec::new("hop", "ns", Better::Lower, "ours", "us"));
+        let text = run.finish().expect_err("no such figure").to_string();
+        assert!(text.contains("it gives: ns"), "{text}");
+    }
+
+    #[test]
+    fn samples_of_two_classes_are_never_one_verdict() {
+        let of = |class: HostClass, n: usize| vec![(class, 1.0); n];
+        let (class, ours, _) = comparable(of(HostClass::Ccx, 5), Some(of(HostClass::CrossCcx, 5)), true);
+        assert_eq!((class, ours.len()), (HostClass::Mixed, 5));
+        let mut six = of(HostClass::Ccx, 5);
+        six.push((HostClass::CrossCcx, 9.0));
+        let (class, ours, _) = comparable(six, None, true);
+        assert_eq!((class, ours), (HostClass::Ccx, vec![1.0; 5]));
+        assert_eq!(comparable(of(HostClass::CrossCcx, 5), None, true).0, HostClass::CrossCcx);
+    }
+}
