@@ -11,15 +11,21 @@ fn percentiles(latency: &Latency) -> Figures {
 }
 
 fn declare(run: &mut SuiteRun<'_>) -> Result<()> {
-    run.case("ring throughput", |o| Ok(Figures::from([("millions", floors::ring_throughput(o.cores, o.size(20_000_000, 200_000))?)])));
-    run.case("ring round trip", |o| Ok(percentiles(&floors::ring_round_trip(o.cores, o.size(1_000_000, 10_000))?)));
-    run.case("flag ring round trip", |o| Ok(percentiles(&floors::flag_ring_round_trip(o.cores, o.size(1_000_000, 10_000))?)));
-    run.case("cache line round trip", |o| Ok(percentiles(&floors::cache_line_round_trip(o.cores, o.size(1_000_000, 10_000))?)));
-    run.row(RowSpec::new("ring, 64 B, batch 64, capacity 1024", "M items/s", Better::Higher, "ring throughput", "millions"));
-    for (name, figure) in [("p50", "p50_ns"), ("p99", "p99_ns")] {
-        run.row(RowSpec::new(&format!("ring round trip {name}"), "ns", Better::Lower, "ring round trip", figure));
-        run.row(RowSpec::new(&format!("flag ring round trip {name}"), "ns", Better::Lower, "flag ring round trip", figure));
-        run.row(RowSpec::new(&format!("cache line round trip {name}"), "ns", Better::Lower, "cache line round trip", figure));
+    run.case("throughput", |o| Ok(Figures::from([("millions", floors::ring_throughput(o.cores, o.size(20_000_000, 200_000))?)])));
+    run.case("ring", |o| Ok(percentiles(&floors::ring_round_trip(o.cores, o.size(1_000_000, 10_000), floors::RING_CAPACITY)?)));
+    run.case("small ring", |o| Ok(percentiles(&floors::ring_round_trip(o.cores, o.size(1_000_000, 10_000), floors::SMALL_RING_CAPACITY)?)));
+    run.case("flag ring", |o| Ok(percentiles(&floors::flag_ring_round_trip(o.cores, o.size(1_000_000, 10_000))?)));
+    run.case("line", |o| Ok(percentiles(&floors::cache_line_round_trip(o.cores, o.size(1_000_000, 10_000))?)));
+    run.row(RowSpec::new("ring, 64 B, batch 64, capacity 1024", "M items/s", Better::Higher, "throughput", "millions"));
+    let round_trips = [
+        ("ring round trip", "ring"),
+        ("ring round trip, 64 slots", "small ring"),
+        ("flag ring round trip", "flag ring"),
+        ("cache line round trip", "line"),
+    ];
+    for (name, case) in round_trips {
+        run.row(RowSpec::new(&format!("{name}, p50"), "ns", Better::Lower, case, "p50_ns"));
+        run.row(RowSpec::new(&format!("{name}, p99"), "ns", Better::Lower, case, "p99_ns"));
     }
     Ok(())
 }

@@ -15,4 +15,6 @@ pub mod flag_ring;
 #[expect(unsafe_code, reason = "a slot is handed to the other thread through an UnsafeCell; see NEED and SAFETY there")]
 pub mod one_to_one;
 
-pub use bench::{RING_BATCH, RING_CAPACITY, cache_line_round_trip, flag_ring_round_trip, ring_round_trip, ring_throughput};
+pub use bench::{
+    RING_BATCH, RING_CAPACITY, SMALL_RING_CAPACITY, cache_line_round_trip, flag_ring_round_trip, ring_round_trip, ring_throughput,
+};
