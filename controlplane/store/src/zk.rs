@@ -104,9 +104,22 @@ impl ZkStore {
     #[cfg(feature = "testing")]
     pub async fn expire_session(&self) -> Result<(), StoreError> {
         let client = self.inner.client(Instant::now() + CALL_MAX).await?;
-        let twin = Client::connector().with_session(client.session().clone()).connect(&self.inner.options.servers).await;
-        // The twin took the session over; dropping its last handle closes the session for good.
-        twin.map(drop).map_err(|e| StoreError::unavailable(e.to_string()))
+        let deadline = Instant::now() + 4 * CALL_MAX;
+        while !client.state().is_terminated() {
+            if Instant::now() > deadline {
+                return Err(StoreError::unavailable("the session cannot be taken over"));
+            }
+            // A twin takes the session over; dropping its last handle closes the session for good. Our own client may take it back
+            // before the twin is through: again then.
+            let twin = Client::connector().with_session(client.session().clone()).with_session_timeout(client.session_timeout());
+            match timeout(CALL_MAX, twin.connect(&self.inner.options.servers)).await {
+                Ok(Ok(twin)) => drop(twin),
+                other => debug!(?other, "not taken over"),
+            }
+            let mut state = client.state_watcher();
+            let _ = timeout(AWAY_PATIENCE, async { while !state.changed().await.is_terminated() {} }).await;
+        }
+        Ok(())
     }
 }
 
@@ -130,8 +143,12 @@ fn is_over(error: &zk::Error) -> bool {
     )
 }
 
+/// True where the connection, not the request, is at fault. The client library reports a silent server and a broken socket as
+/// errors of its own kind (`Custom`), so the list holds everything that is not an answer of the server.
 fn is_away(error: &zk::Error) -> bool {
-    is_over(error) || matches!(error, zk::Error::ConnectionLoss | zk::Error::Timeout | zk::Error::Throttled)
+    use zk::Error::{ConnectionLoss, Custom, NotReadOnly, Throttled, Timeout, UnexpectedError, UnmarshalError};
+    is_over(error)
+        || matches!(error, ConnectionLoss | Timeout | Throttled | NotReadOnly | Custom(_) | UnexpectedError(_) | UnmarshalError { .. })
 }
 
 fn store_error(path: &str, error: zk::Error) -> StoreError {
@@ -365,6 +382,17 @@ async fn keep_one(client: &Client, path: &str, bytes: &[u8], replace: bool) -> R
     }
 }
 
+/// Removes an ephemeral node of this session; another session's node of that name stays.
+async fn remove_own(client: &Client, path: &str) -> Result<(), zk::Error> {
+    match client.check_stat(path).await? {
+        Some(stat) if stat.ephemeral_owner == client.session_id().0 => match client.delete(path, None).await {
+            Err(zk::Error::NoNode) => Ok(()),
+            other => other,
+        },
+        _ => Ok(()),
+    }
+}
+
 fn add(writer: &mut zk::MultiWriter<'_>, write: &Write) -> Result<(), zk::Error> {
     match write {
         Write::Create { path, bytes } => writer.add_create(path, bytes, &PERSISTENT),
@@ -501,14 +529,8 @@ impl Tree for ZkStore {
         held(&self.inner.kept).remove(path);
         let deadline = Instant::now() + CALL_MAX;
         let client = self.inner.client(deadline).await?;
-        let removal = async {
-            match client.check_stat(path).await? {
-                Some(stat) if stat.ephemeral_owner == client.session_id().0 => client.delete(path, None).await,
-                _ => Ok(()),
-            }
-        };
-        match timeout_at(deadline, removal).await {
-            Ok(Ok(()) | Err(zk::Error::NoNode)) => Ok(()),
+        match timeout_at(deadline, remove_own(&client, path)).await {
+            Ok(Ok(())) => Ok(()),
             Ok(Err(e)) => Err(store_error(path, e)),
             Err(_) => Err(StoreError::unavailable("no answer within 5 s; the node goes with the session")),
         }
@@ -555,7 +577,7 @@ impl Tree for ZkStore {
             let kept: Vec<String> = std::mem::take(&mut *held(&self.inner.kept)).into_keys().collect();
             let locks: Vec<String> = std::mem::take(&mut *held(&self.inner.locks)).into_iter().collect();
             // Best effort: the session ends right after, and with it whatever is left.
-            let removal = futures::future::join_all(kept.iter().chain(&locks).map(|path| client.delete(path, None)));
+            let removal = futures::future::join_all(kept.iter().chain(&locks).map(|path| remove_own(&client, path)));
             let _ = timeout(AWAY_PATIENCE, removal).await;
         }
         self.inner.closed.send_replace(true);
