@@ -1,0 +1,135 @@
+//! The control channel between nimbus and its helper: small messages of one size over a SOCK_SEQPACKET pair.
+//!
+//! Before: `process` (nimbus's end) or `helper`. Layout of a message, little-endian, no padding:
+//! ```text
+//! kind u32 | code i32 | round_id u64 | seed u64 | budget_ns u64 | snap_len u64 | n_execs u32 | n_topologies u32
+//! reason u32 | max_moves u32 | text_len u32 | reserved u32 | text [512]
+//! ```
+//! A ROUND carries two descriptors: the sealed snapshot, and the memory for the answer. Both ends are of one build, so there is
+//! no version here; the helper still treats nothing of it as a pointer, and nimbus treats all of it as hostile.
+
+use saetta_sdk::abi::{self, Field};
+
+/// Bytes of text in one message; more is cut.
+pub(crate) const TEXT_BYTES_MAX: usize = 512;
+/// Bytes of a message.
+pub(crate) const MESSAGE_BYTES: usize = 64 + TEXT_BYTES_MAX;
+/// Log lines a helper passes on per round; more are counted and dropped.
+pub(crate) const LOG_LINES_MAX: u32 = 200;
+
+/// What a message is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Kind {
+    /// Helper: the plugin is loaded and has an instance (code 0), runs without a filter (code 1, text), or failed (negative, text).
+    Hello = 1,
+    /// Nimbus: run a round.
+    Round = 2,
+    /// Helper: the round ended; code as `schedule` returned it, text of an error.
+    Result = 3,
+    /// Helper: a log line of the plugin; code is its level.
+    Log = 4,
+}
+
+/// One message. Fields that a kind does not use are 0.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Message {
+    pub(crate) kind: Kind,
+    pub(crate) code: i32,
+    pub(crate) round_id: u64,
+    pub(crate) seed: u64,
+    pub(crate) budget_ns: u64,
+    pub(crate) snap_len: u64,
+    pub(crate) n_execs: u32,
+    pub(crate) n_topologies: u32,
+    pub(crate) reason: u32,
+    pub(crate) max_moves: u32,
+    pub(crate) text: String,
+}
+
+impl Message {
+    pub(crate) fn new(kind: Kind, code: i32, text: &str) -> Self {
+        Message {
+            kind,
+            code,
+            round_id: 0,
+            seed: 0,
+            budget_ns: 0,
+            snap_len: 0,
+            n_execs: 0,
+            n_topologies: 0,
+            reason: 0,
+            max_moves: abi::NONE,
+            text: text.to_owned(),
+        }
+    }
+
+    pub(crate) fn encode(&self) -> [u8; MESSAGE_BYTES] {
+        let mut out = [0; MESSAGE_BYTES];
+        let mut text_len = self.text.len().min(TEXT_BYTES_MAX);
+        while !self.text.is_char_boundary(text_len) {
+            text_len -= 1;
+        }
+        (self.kind as u32).put(&mut out);
+        self.code.put(&mut out[4..]);
+        self.round_id.put(&mut out[8..]);
+        self.seed.put(&mut out[16..]);
+        self.budget_ns.put(&mut out[24..]);
+        self.snap_len.put(&mut out[32..]);
+        self.n_execs.put(&mut out[40..]);
+        self.n_topologies.put(&mut out[44..]);
+        self.reason.put(&mut out[48..]);
+        self.max_moves.put(&mut out[52..]);
+        (text_len as u32).put(&mut out[56..]);
+        out[64..64 + text_len].copy_from_slice(&self.text.as_bytes()[..text_len]);
+        out
+    }
+
+    /// `None` for bytes that are no message. Control characters in the text become spaces.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Message> {
+        if bytes.len() != MESSAGE_BYTES {
+            return None;
+        }
+        let kind = match u32::get(bytes) {
+            1 => Kind::Hello,
+            2 => Kind::Round,
+            3 => Kind::Result,
+            4 => Kind::Log,
+            _ => return None,
+        };
+        let text = bytes[64..].get(..u32::get(&bytes[56..]) as usize)?;
+        Some(Message {
+            kind,
+            code: i32::get(&bytes[4..]),
+            round_id: u64::get(&bytes[8..]),
+            seed: u64::get(&bytes[16..]),
+            budget_ns: u64::get(&bytes[24..]),
+            snap_len: u64::get(&bytes[32..]),
+            n_execs: u32::get(&bytes[40..]),
+            n_topologies: u32::get(&bytes[44..]),
+            reason: u32::get(&bytes[48..]),
+            max_moves: u32::get(&bytes[52..]),
+            text: String::from_utf8_lossy(text).chars().map(|c| if c.is_control() { ' ' } else { c }).collect(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_survives_the_channel_and_hostile_bytes_do_not_become_one() {
+        let message = Message { round_id: 7, n_execs: 3, max_moves: 0, ..Message::new(Kind::Round, -3, "why") };
+        assert_eq!(Message::decode(&message.encode()), Some(message.clone()));
+        let long = Message::new(Kind::Log, 1, &"é".repeat(TEXT_BYTES_MAX));
+        assert_eq!(Message::decode(&long.encode()).map(|m| m.text), Some("é".repeat(TEXT_BYTES_MAX / 2)));
+        assert_eq!(Message::decode(&message.encode()[1..]), None);
+        let mut forged = message.encode();
+        forged[56..60].copy_from_slice(&u32::MAX.to_le_bytes());
+        assert_eq!(Message::decode(&forged), None);
+        forged = message.encode();
+        forged[0] = 99;
+        assert_eq!(Message::decode(&forged), None);
+    }
+}

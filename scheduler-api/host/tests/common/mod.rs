@@ -1,0 +1,159 @@
+//! A small world for the host's tests: supervisors, topologies and assignments in the model's words.
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use saetta_model::assignment::{Assignment, ExecutorPlace, Placement};
+use saetta_model::cluster::{Platform, SlotId, SlotInfo, SupervisorInfo, Supervisors};
+use saetta_model::config::{Config, Owner, Source};
+use saetta_model::name::Name;
+use saetta_model::parallelism::{ExecutorId, Layout};
+use saetta_model::record::{TopologyRecord, TopologyState};
+use saetta_model::topology::{ComponentKind, ComponentSpec, Format, Grouping, InputSpec, Resources, StreamSpec, TopologySpec};
+use saetta_sched_host::{Reason, RoundInput, RoundTopology, SchedulerOptions, TopologyPlan};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+pub(crate) fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+/// Supervisors by (id, ports).
+pub(crate) fn supervisors(nodes: &[(&str, &[u16])]) -> Supervisors {
+    let info = |id: &str, ports: &[u16]| SupervisorInfo {
+        id: name(id),
+        host: format!("host-{id}"),
+        rack: String::new(),
+        slots: ports.iter().map(|port| SlotInfo { port: *port, cores: vec![0], share: 1 }).collect(),
+        resources: Resources::default(),
+        platform: Platform { machine: "x86_64".into(), glibc: None },
+        incarnation: 1,
+    };
+    nodes.iter().map(|(id, ports)| (name(id), info(id, ports))).collect()
+}
+
+/// A topology as submitted, with its layout and what runs of it.
+pub(crate) struct World {
+    pub(crate) supervisors: Supervisors,
+    pub(crate) topologies: Vec<(TopologyRecord, Layout, Assignment)>,
+}
+
+impl World {
+    pub(crate) fn new(nodes: &[(&str, &[u16])]) -> Self {
+        World { supervisors: supervisors(nodes), topologies: Vec::new() }
+    }
+
+    /// Adds a topology: one spout with the first hint, a chain of bolts behind it. (name, hint, tasks) per component.
+    pub(crate) fn topology(&mut self, id: &str, workers: u32, components: &[(&str, u32, Option<u32>)]) -> &mut Self {
+        let mut specs: Vec<ComponentSpec> = components
+            .iter()
+            .enumerate()
+            .map(|(i, (component, hint, tasks))| ComponentSpec {
+                id: name(component),
+                kind: if i == 0 { ComponentKind::Spout } else { ComponentKind::Bolt },
+                executors: *hint,
+                tasks: *tasks,
+                resources: Resources::default(),
+                outputs: vec![StreamSpec { name: name("default"), schema: 1, fields: vec![] }],
+                inputs: (i > 0)
+                    .then(|| InputSpec { from: name(components[i - 1].0), stream: name("default"), grouping: Grouping::Shuffle })
+                    .into_iter()
+                    .collect(),
+                config: BTreeMap::new(),
+                tracked: false,
+            })
+            .collect();
+        specs.sort_by(|a, b| a.id.cmp(&b.id));
+        let spec = TopologySpec {
+            saetta: "0.1.0".into(),
+            format: Format { archive: "rkyv 0.8".into(), endian: "little".into(), unaligned: true, pointer_bits: 32 },
+            components: specs,
+        };
+        let mut config = Config::new(Owner::Topology);
+        config.set("topology.workers", &workers.to_string(), Source::Set).unwrap();
+        let layout = Layout::new(&spec, &config).unwrap();
+        let record = TopologyRecord {
+            id: name(id),
+            name: name(id),
+            digest: spec.digest(),
+            spec,
+            binary: "00".into(),
+            args: vec![],
+            config: BTreeMap::new(),
+            owner: "me".into(),
+            priority: 0,
+            submitted_ms: self.topologies.len() as u64,
+            state: TopologyState::Active,
+            request: String::new(),
+            finished: false,
+        };
+        self.topologies.push((record, layout, Assignment::default()));
+        self
+    }
+
+    /// Runs `f` with the round this world asks for.
+    pub(crate) fn round<T>(&self, round_id: u64, f: impl FnOnce(&RoundInput<'_>) -> T) -> T {
+        let topologies: Vec<RoundTopology<'_>> = self
+            .topologies
+            .iter()
+            .map(|(record, layout, current)| RoundTopology { record, layout, workers_wanted: layout.workers_wanted, current })
+            .collect();
+        f(&RoundInput { reason: Reason::Periodic, supervisors: &self.supervisors, topologies: &topologies, seed: 1, round_id })
+    }
+
+    /// Makes a plan the current assignment of topology `i`.
+    pub(crate) fn apply(&mut self, i: usize, plan: &TopologyPlan) {
+        self.topologies[i].2 = assignment(&plan.slots);
+    }
+}
+
+/// An assignment with these places.
+pub(crate) fn assignment(slots: &BTreeMap<ExecutorId, SlotId>) -> Assignment {
+    let mut workers: BTreeMap<SlotId, Vec<ExecutorPlace>> = BTreeMap::new();
+    for (id, slot) in slots {
+        workers.entry(slot.clone()).or_default().push(ExecutorPlace { id: *id, core: 0, started_ms: 5 });
+    }
+    Assignment {
+        version: 1,
+        binary: "00".into(),
+        hosts: BTreeMap::new(),
+        workers: workers
+            .into_iter()
+            .enumerate()
+            .map(|(i, (slot, executors))| Placement { slot, id: 1, index: i as u32, cores: vec![0], share: 1, executors })
+            .collect(),
+    }
+}
+
+/// The worked example of the semantics: blue, green, yellow on two supervisors with one slot each.
+pub(crate) fn worked_example() -> World {
+    let mut world = World::new(&[("s1", &[6700]), ("s2", &[6700])]);
+    world.topology("example", 2, &[("blue", 2, None), ("green", 2, Some(4)), ("yellow", 6, None)]);
+    world
+}
+
+/// Executors of each used slot as text, slots ascending.
+pub(crate) fn by_slot(plan: &TopologyPlan) -> Vec<(String, String)> {
+    let mut slots: BTreeMap<&SlotId, String> = BTreeMap::new();
+    for (executor, slot) in &plan.slots {
+        slots.entry(slot).or_default().push_str(&executor.to_string());
+    }
+    slots.into_iter().map(|(slot, text)| (format!("{}:{}", slot.node, slot.port), text)).collect()
+}
+
+/// Options with the helper of this build and plugins from `dir`.
+pub(crate) fn options(plugin: &str, dir: &Path) -> SchedulerOptions {
+    SchedulerOptions {
+        plugin: plugin.into(),
+        dir: dir.to_path_buf(),
+        helper: PathBuf::from(env!("CARGO_BIN_EXE_saetta-sched-host")),
+        deadline: Duration::from_secs(20),
+        memory_bytes: 512 << 20,
+    }
+}
+
+/// The directory in which the build left `libsaetta_even.so`: the crate is a dependency of the host, so it is always there.
+pub(crate) fn shipped_dir() -> PathBuf {
+    let dir = SchedulerOptions::beside_exe().unwrap().dir;
+    assert!(dir.join("libsaetta_even.so").is_file(), "no libsaetta_even.so in {}: cargo builds it with this test", dir.display());
+    dir
+}
