@@ -159,14 +159,35 @@ mod with_event {
 mod tests {
     use super::*;
     use crate::sync::Arc;
-    use loom::sync::Notify;
+    use loom::sync::{Condvar, Mutex};
+
+    /// An eventfd: a flag that stays set until a waiter takes it.
+    #[derive(Default)]
+    struct Event(Mutex<bool>, Condvar);
+
+    impl Event {
+        fn notify(&self) {
+            *self.0.lock().unwrap() = true;
+            self.1.notify_one();
+        }
+        fn wait(&self) {
+            let mut set = self.0.lock().unwrap();
+            while !*set {
+                set = self.1.wait(set).unwrap();
+            }
+            *set = false;
+        }
+    }
 
     /// Two producers publish and notify once each; the consumer sleeps between. In no interleaving does it sleep for ever.
     #[test]
     fn two_producers_and_one_sleeper_never_lose_a_wake_up() {
-        loom::model(|| {
+        // Three preemptions reach every race of three threads that the protocol is about; unbounded takes hours.
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(|| {
             let word = Arc::new(SleepWord::default());
-            let event = Arc::new(Notify::new());
+            let event = Arc::new(Event::default());
             let published = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
             let producers: Vec<_> = (0..2)
                 .map(|i| {
