@@ -1,0 +1,261 @@
+//! Strangers at the door: takes connections, lets in who proves the key and is admitted, and stays small whoever knocks.
+//!
+//! Before: `connector.rs` polled the descriptors. After: an admitted socket goes to its core loop; a probe is answered here.
+//! Before a connection is proven it costs one descriptor and under a KiB, for at most [`UNPROVEN_TIME_MAX`]; there are at most
+//! [`UNPROVEN_MAX`] of them, [`UNPROVEN_PER_ADDRESS_MAX`] from one address. Whoever is over is closed at once.
+
+use crate::carrier::Peer;
+use crate::connector::{nonce, read_some, tune, write_some};
+use crate::handshake::{AcceptorHandshake, Admission, Claim, HandshakeError, Identity, Key, Outcome, Refusal, Step};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, acceptfrom_with, bind, getsockname, listen, socket_with, sockopt};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// Connections that are not yet admitted.
+pub(crate) const UNPROVEN_MAX: usize = 256;
+/// Of them, from one address.
+pub(crate) const UNPROVEN_PER_ADDRESS_MAX: usize = 64;
+/// How long a connection may take to be admitted.
+pub(crate) const UNPROVEN_TIME_MAX: Duration = Duration::from_secs(2);
+/// Connections taken from the queue per turn; the rest wait for the next.
+const ACCEPTS_PER_TURN: usize = 128;
+/// How long the door stays shut when the system has no descriptor or memory left.
+const MUTE: Duration = Duration::from_millis(100);
+const BACKLOG: i32 = 1024;
+const _: () = assert!(UNPROVEN_PER_ADDRESS_MAX < UNPROVEN_MAX, "one address cannot take every place");
+
+/// An admitted link. Give the socket to the carrier of loop `peer.local_loop`.
+#[derive(Debug)]
+pub struct Accepted {
+    /// Handshake done; nothing after it was read.
+    pub socket: OwnedFd,
+    /// Proven and admitted.
+    pub peer: Peer,
+}
+
+/// What came to the door. Counts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct AcceptorCounters {
+    /// Connections taken.
+    pub accepted: u64,
+    /// Links admitted.
+    pub admitted: u64,
+    /// Probes answered.
+    pub probes: u64,
+    /// Proven, and refused for what they claimed.
+    pub refused: u64,
+    /// Did not speak our protocol or version.
+    pub foreign: u64,
+    /// Did not hold the key, or replayed.
+    pub unproven: u64,
+    /// Proven, but malformed.
+    pub malformed: u64,
+    /// Did not finish in time.
+    pub expired: u64,
+    /// Left, or failed, in the middle.
+    pub gone: u64,
+    /// Closed at once because too many were waiting.
+    pub over_cap: u64,
+    /// Closed at once because no descriptor was left.
+    pub no_descriptor: u64,
+}
+
+struct Unproven {
+    socket: OwnedFd,
+    address: IpAddr,
+    deadline: Instant,
+    handshake: AcceptorHandshake,
+    output: Vec<u8>,
+    outcome: Option<Outcome>,
+}
+
+/// See the head of this file.
+pub(crate) struct Acceptor {
+    listener: OwnedFd,
+    address: SocketAddr,
+    /// Given up for a moment when no descriptor is left, so that a connection can be taken and closed.
+    reserve: Option<OwnedFd>,
+    unproven: Vec<Unproven>,
+    muted_until: Option<Instant>,
+    pub(crate) counters: AcceptorCounters,
+}
+
+/// Binds `address` with SO_REUSEADDR and listens.
+pub(crate) fn listen_on(address: SocketAddr, key: &Key) -> io::Result<OwnedFd> {
+    if !address.ip().is_loopback() && !key.authenticates() {
+        let text = format!("bind {address}: an address beyond loopback needs authentication; configure a topology key or bind 127.0.0.1");
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+    }
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let listener = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?;
+    sockopt::set_socket_reuseaddr(&listener, true)?;
+    let named = |e: Errno| io::Error::new(io::Error::from(e).kind(), format!("bind {address}: {}", io::Error::from(e)));
+    bind(&listener, &address).map_err(named)?;
+    listen(&listener, BACKLOG).map_err(named)?;
+    Ok(listener)
+}
+
+impl Acceptor {
+    pub(crate) fn new(address: SocketAddr, key: &Key) -> io::Result<Self> {
+        let listener = listen_on(address, key)?;
+        let address = getsockname(&listener)?.try_into()?;
+        let mut acceptor =
+            Acceptor { listener, address, reserve: None, unproven: Vec::new(), muted_until: None, counters: AcceptorCounters::default() };
+        acceptor.refill_reserve();
+        Ok(acceptor)
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Descriptors to poll: the listener (unless muted), then the unproven in order; true = for writing.
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = (BorrowedFd<'_>, bool)> {
+        let listener = self.muted_until.is_none().then_some((self.listener.as_fd(), false));
+        listener.into_iter().chain(self.unproven.iter().map(|u| (u.socket.as_fd(), !u.output.is_empty())))
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        // Ascending: everyone has the same time.
+        self.unproven.first().map(|u| u.deadline).into_iter().chain(self.muted_until).min()
+    }
+
+    /// Handles what `poll` said about [`Acceptor::descriptors`], in that order.
+    pub(crate) fn turn(
+        &mut self,
+        ready: &mut dyn Iterator<Item = bool>,
+        now: Instant,
+        key: &Key,
+        own: &Identity,
+        decide: &mut dyn FnMut(&Claim) -> Result<Admission, Refusal>,
+        out: &mut dyn FnMut(Accepted),
+    ) {
+        let knock = self.muted_until.is_none() && ready.next() == Some(true);
+        if self.muted_until.is_some_and(|until| until <= now) {
+            self.muted_until = None;
+        }
+        let counters = &mut self.counters;
+        let flags: Vec<bool> = self.unproven.iter().map(|_| ready.next() == Some(true)).collect();
+        let mut flags = flags.into_iter();
+        let kept = std::mem::take(&mut self.unproven).into_iter().filter_map(|mut u| {
+            let ready = flags.next() == Some(true);
+            if u.deadline <= now {
+                counters.expired += 1;
+                return None;
+            }
+            if !ready {
+                return Some(u);
+            }
+            match u.advance(own, decide) {
+                Ok(false) => Some(u),
+                Ok(true) => {
+                    u.finish(own, counters, out);
+                    None
+                }
+                Err(gone) => {
+                    match gone {
+                        Some(HandshakeError::Foreign | HandshakeError::Version(_)) => counters.foreign += 1,
+                        Some(HandshakeError::Proof) => counters.unproven += 1,
+                        Some(_) => counters.malformed += 1,
+                        None => counters.gone += 1,
+                    }
+                    None
+                }
+            }
+        });
+        self.unproven = kept.collect();
+        if knock {
+            self.accept(now, key);
+        }
+    }
+
+    fn accept(&mut self, now: Instant, key: &Key) {
+        for _ in 0..ACCEPTS_PER_TURN {
+            let (socket, from) = match acceptfrom_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+                Ok(accepted) => accepted,
+                Err(Errno::AGAIN) => return,
+                Err(Errno::INTR | Errno::CONNABORTED) => continue,
+                Err(Errno::MFILE | Errno::NFILE) if self.reserve.is_some() => {
+                    // Take the caller with the reserved descriptor and hang up: else it waits in the queue for ever.
+                    self.reserve = None;
+                    drop(acceptfrom_with(&self.listener, SocketFlags::CLOEXEC));
+                    self.refill_reserve();
+                    self.counters.no_descriptor += 1;
+                    continue;
+                }
+                // No memory, or descriptors so short that not even the reserve came back.
+                Err(_) => {
+                    self.refill_reserve();
+                    self.muted_until = Some(now + MUTE);
+                    return;
+                }
+            };
+            self.counters.accepted += 1;
+            let Some(address) = from.and_then(|a| SocketAddr::try_from(a).ok()).map(|a| a.ip()) else { continue };
+            let same = self.unproven.iter().filter(|u| u.address == address).count();
+            let Some(nonce) = nonce().filter(|_| self.unproven.len() < UNPROVEN_MAX && same < UNPROVEN_PER_ADDRESS_MAX) else {
+                self.counters.over_cap += 1;
+                continue;
+            };
+            let handshake = AcceptorHandshake::new(key.clone(), nonce);
+            let deadline = now + UNPROVEN_TIME_MAX;
+            self.unproven.push(Unproven { socket, address, deadline, handshake, output: Vec::new(), outcome: None });
+        }
+    }
+
+    fn refill_reserve(&mut self) {
+        if self.reserve.is_none() {
+            self.reserve = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).ok();
+        }
+    }
+}
+
+impl Unproven {
+    /// Goes on as far as the socket lets it. True = over, with an outcome. `Err(None)` = the other side is gone.
+    fn advance(
+        &mut self,
+        own: &Identity,
+        decide: &mut dyn FnMut(&Claim) -> Result<Admission, Refusal>,
+    ) -> Result<bool, Option<HandshakeError>> {
+        loop {
+            if !write_some(&self.socket, &mut self.output).map_err(|_| None)? {
+                return Ok(false);
+            }
+            if self.outcome.is_some() {
+                return Ok(true);
+            }
+            let mut buffer = [0; crate::handshake::HANDSHAKE_BYTES_MAX];
+            let want = self.handshake.wants();
+            let Some(n) = read_some(&self.socket, &mut buffer[..want]).map_err(|_| None)? else { return Ok(false) };
+            if let Step::Done(outcome) = self.handshake.input(&buffer[..n], own, decide).map_err(Some)? {
+                self.outcome = Some(outcome);
+            }
+            self.output = self.handshake.take_output();
+        }
+    }
+
+    fn finish(self, own: &Identity, counters: &mut AcceptorCounters, out: &mut dyn FnMut(Accepted)) {
+        let Outcome { claim, decision } = self.outcome.expect("`advance` said so");
+        match decision {
+            Err(_) => counters.refused += 1,
+            Ok(Admission::Probe { .. }) => counters.probes += 1,
+            Ok(Admission::Link) if tune(&self.socket).is_err() => counters.gone += 1,
+            Ok(Admission::Link) => {
+                counters.admitted += 1;
+                let peer = Peer {
+                    placement: claim.from.placement,
+                    start: claim.from.start,
+                    index: claim.from.index,
+                    local_loop: claim.to_loop,
+                    remote_loop: claim.from_loop,
+                    local_ring_bytes: own.ring_bytes,
+                    remote_ring_bytes: claim.from.ring_bytes,
+                };
+                out(Accepted { socket: self.socket, peer });
+            }
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! Door and dialler of a worker in one: one place to wait, on the watchdog's thread.
+//!
+//! Before: the worker knows its key, who it is, and which peers it wants. After: sockets whose handshake is done, for the core loops.
+//! Blocks only in `poll`. Not here: which claims are admitted (the caller's `decide`), and anything after the handshake.
+
+use crate::accept::{Accepted, Acceptor, AcceptorCounters};
+use crate::carrier::Peer;
+use crate::dial::{Dialer, Target, TargetKey};
+use crate::handshake::{Admission, Claim, Identity, Key, Refusal};
+use crate::wire;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send, sockopt};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// First TCP keep-alive probe after so long without traffic, and the pause between probes.
+const KEEPALIVE: Duration = Duration::from_secs(1);
+/// Unanswered probes that end a connection.
+const KEEPALIVE_PROBES: u32 = 3;
+/// Unacknowledged data that old ends a connection; the same bound as a link's silence.
+const UNACKNOWLEDGED_MS_MAX: u32 = 4000;
+/// Longest single wait, whatever the caller asks.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// What a connector needs to know.
+#[derive(Debug, Clone)]
+pub struct ConnectorOptions {
+    /// Where links and probes arrive. Beyond loopback only with a key that authenticates. Port 0 = any.
+    pub bind: SocketAddr,
+    /// Of the topology.
+    pub key: Key,
+    /// Who this worker is.
+    pub identity: Identity,
+}
+
+/// What a turn brought.
+#[derive(Debug)]
+pub enum ConnectorEvent {
+    /// A peer came in and was admitted. It may replace an older link of the same two loops that this side has not yet seen end.
+    Accepted(Accepted),
+    /// A target was reached. It is not dialled again until [`Connector::again`].
+    Connected {
+        /// Which.
+        target: TargetKey,
+        /// Handshake done; nothing after it was read.
+        socket: OwnedFd,
+        /// Who answered.
+        peer: Peer,
+    },
+    /// A target could not be reached, for a reason not told before; it is tried on.
+    Unreachable {
+        /// Which.
+        target: TargetKey,
+        /// Where.
+        addr: SocketAddr,
+        /// One line for the log.
+        reason: String,
+    },
+}
+
+/// See the head of this file.
+pub struct Connector {
+    key: Key,
+    identity: Identity,
+    acceptor: Acceptor,
+    dialer: Dialer,
+}
+
+impl Connector {
+    /// Binds and listens. Errors: the address is taken or not ours; `PermissionDenied` when it is not loopback and the key does not
+    /// authenticate; `InvalidInput` when the identity's ring size is none.
+    pub fn new(options: ConnectorOptions) -> io::Result<Self> {
+        let ConnectorOptions { bind, key, identity } = options;
+        if !wire::ring_bytes_valid(identity.ring_bytes as usize) {
+            let text = format!("a receive ring of {} bytes: a power of two from 16 KiB to 4 MiB is allowed", identity.ring_bytes);
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        let seed = nonce().ok_or_else(|| io::Error::other("the system gives no random bytes"))?;
+        let seed = u64::from_le_bytes(seed[..8].try_into().expect("eight bytes"));
+        Ok(Connector { acceptor: Acceptor::new(bind, &key)?, dialer: Dialer::new(seed), key, identity })
+    }
+
+    /// Where it listens.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.acceptor.address()
+    }
+
+    /// Makes `targets` the whole set of links wanted from this side. Level-triggered: repeating it changes nothing. A target that is
+    /// left out is no longer dialled; a link it already gave stays.
+    pub fn set_targets(&mut self, targets: &[Target]) {
+        self.dialer.set_targets(targets, Instant::now());
+    }
+
+    /// The link to a target has ended: dial it again if it is still wanted.
+    pub fn again(&mut self, key: TargetKey) {
+        self.dialer.again(key, Instant::now());
+    }
+
+    /// What came to the door so far.
+    pub fn counters(&self) -> AcceptorCounters {
+        self.acceptor.counters
+    }
+
+    /// Waits for anything, one of `extra` becoming readable included, for `timeout` at most; handles it; adds what it brought to `out`.
+    /// `decide` is asked about each claim that is proven, names this topology and, for a link, this placement and format: it refuses
+    /// placements the newest assignment does not name, start numbers below the highest seen, loops that do not exist; it admits a
+    /// link with [`Admission::Link`] and a probe with [`Admission::Probe`].
+    pub fn turn(
+        &mut self,
+        timeout: Duration,
+        extra: &[BorrowedFd<'_>],
+        decide: &mut dyn FnMut(&Claim) -> Result<Admission, Refusal>,
+        out: &mut Vec<ConnectorEvent>,
+    ) {
+        let now = Instant::now();
+        let deadline = self.acceptor.deadline().into_iter().chain(self.dialer.deadline(now)).min();
+        let own = deadline.map_or(WAIT_MAX, |at| at.saturating_duration_since(now));
+        let timeout = timeout.min(own).min(WAIT_MAX);
+        let mut fds: Vec<PollFd<'_>> = self
+            .acceptor
+            .descriptors()
+            .chain(self.dialer.descriptors())
+            .chain(extra.iter().map(|fd| (*fd, false)))
+            .map(|(fd, write)| PollFd::from_borrowed_fd(fd, if write { PollFlags::OUT } else { PollFlags::IN }))
+            .collect();
+        let spec = timeout.try_into().expect("a wait is bounded by a minute");
+        // EINTR and the like: nothing is ready, and the caller turns again.
+        let polled = poll(&mut fds, Some(&spec));
+        let ready: Vec<bool> = fds.iter().map(|fd| polled.is_ok() && !fd.revents().is_empty()).collect();
+        drop(fds);
+        let now = Instant::now();
+        let mut ready = ready.into_iter();
+        let mut accepted = |a| out.push(ConnectorEvent::Accepted(a));
+        self.acceptor.turn(&mut ready, now, &self.key, &self.identity, decide, &mut accepted);
+        self.dialer.turn(&mut ready, now, &self.key, &self.identity, out);
+    }
+}
+
+/// Options of a link's socket.
+pub(crate) fn tune(socket: &OwnedFd) -> io::Result<()> {
+    sockopt::set_tcp_nodelay(socket, true)?;
+    sockopt::set_socket_keepalive(socket, true)?;
+    sockopt::set_tcp_keepidle(socket, KEEPALIVE)?;
+    sockopt::set_tcp_keepintvl(socket, KEEPALIVE)?;
+    sockopt::set_tcp_keepcnt(socket, KEEPALIVE_PROBES)?;
+    sockopt::set_tcp_user_timeout(socket, UNACKNOWLEDGED_MS_MAX)?;
+    Ok(())
+}
+
+/// Fresh random bytes; `None` when the system has none.
+pub(crate) fn nonce() -> Option<[u8; 32]> {
+    let mut nonce = [0; 32];
+    getrandom::fill(&mut nonce).ok().map(|()| nonce)
+}
+
+/// Writes what the socket takes. True = all of it.
+pub(crate) fn write_some(socket: impl AsFd, output: &mut Vec<u8>) -> io::Result<bool> {
+    while !output.is_empty() {
+        match send(&socket, output, SendFlags::NOSIGNAL) {
+            Ok(n) => drop(output.drain(..n)),
+            Err(Errno::AGAIN) => return Ok(false),
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(true)
+}
+
+/// Reads what is there. `None` = nothing yet; the end of the stream is an error, since a handshake has its own end.
+pub(crate) fn read_some(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+    loop {
+        match recv(&socket, &mut *buffer, RecvFlags::empty()) {
+            Ok((_, 0)) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the other side hung up")),
+            Ok((_, n)) => return Ok(Some(n)),
+            Err(Errno::AGAIN) => return Ok(None),
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+}
