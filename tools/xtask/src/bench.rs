@@ -1,0 +1,39 @@
+//! `cargo xtask bench SUITE [--smoke]`: the suites' binary, built for release, started in the workspace root.
+//!
+//! Before: a person or `ci`. After: `benches/suites` prints the table and writes target/bench/SUITE.json.
+
+use anyhow::Result;
+
+use crate::process::{cargo, must, output};
+
+/// The arguments every start of the suites' binary shares.
+const SUITES: [&str; 6] = ["run", "--quiet", "--release", "--package", "saetta-suites", "--"];
+
+/// Runs one suite; without a name, lists them.
+pub(crate) fn run(suite: Option<&str>, smoke: bool) -> Result<()> {
+    let mut args = SUITES.to_vec();
+    args.push(suite.unwrap_or("--list"));
+    if smoke {
+        args.push("--smoke");
+    }
+    must(&mut cargo(&args))
+}
+
+/// The names of all suites, in their own order.
+pub(crate) fn names() -> Result<Vec<String>> {
+    let mut args = SUITES.to_vec();
+    args.push("--list");
+    Ok(names_in(&output(&mut cargo(&args))?))
+}
+
+fn names_in(list: &str) -> Vec<String> {
+    list.lines().filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_first_word_of_a_line_is_a_suite() {
+        assert_eq!(super::names_in("hop          one tuple, two cores\npipeline     rate\n\n"), ["hop", "pipeline"]);
+    }
+}
