@@ -16,21 +16,21 @@ use saetta_model::Name;
 use std::collections::BTreeMap;
 
 /// First pause after a worker ended unasked; doubles with each failure in a row.
-pub const BACKOFF_FIRST_MS: u64 = 100;
+pub(crate) const BACKOFF_FIRST_MS: u64 = 100;
 /// Longest pause.
-pub const BACKOFF_MAX_MS: u64 = 10_000;
+pub(crate) const BACKOFF_MAX_MS: u64 = 10_000;
 /// A worker that ran this long is not part of a crash loop: its end counts as the first failure.
-pub const STABLE_MS: u64 = 10_000;
+pub(crate) const STABLE_MS: u64 = 10_000;
 /// So many failures in a row are reported as `failed`; the slot goes on trying every [`BACKOFF_MAX_MS`].
-pub const FAILURES_REPORTED: u32 = 5;
+pub(crate) const FAILURES_REPORTED: u32 = 5;
 /// From `Stop` to SIGTERM, and from SIGTERM to SIGKILL.
-pub const STOP_STEP_MS: u64 = 3_000;
+pub(crate) const STOP_STEP_MS: u64 = 3_000;
 /// How many placements of a slot keep their start number. More than can be in flight between two readings of the store.
-pub const STARTS_KEPT: usize = 16;
+pub(crate) const STARTS_KEPT: usize = 16;
 
 /// What runs in a slot. Two equal jobs are the same worker; anything else means stop one, start the other.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Job {
+pub(crate) struct Job {
     /// Topology id.
     pub topology: Name,
     /// SHA-256 of its binary, 64 hex digits.
@@ -41,7 +41,7 @@ pub struct Job {
 
 /// Limits of one slot, fixed for its life.
 #[derive(Debug, Clone, Copy)]
-pub struct Times {
+pub(crate) struct Times {
     /// From the start of the process to its first heartbeat.
     pub grace_ms: u64,
     /// Longest silence of a running worker.
@@ -50,7 +50,7 @@ pub struct Times {
 
 /// How far a stop has gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Phase {
+pub(crate) enum Phase {
     /// Told over the socket.
     Asked,
     /// SIGTERM sent.
@@ -61,7 +61,7 @@ pub enum Phase {
 
 /// Where a slot is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum State {
+pub(crate) enum State {
     /// Nothing is wanted here and nothing runs.
     Empty,
     /// Binary and key are brought here. `retry_ms` is set between two tries.
@@ -123,7 +123,7 @@ pub enum State {
 
 /// What happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
+pub(crate) enum Event {
     /// What the assignment wants here. Level-triggered: repeats are harmless.
     Want(Option<Job>),
     /// Binary and key of this job are here.
@@ -178,7 +178,7 @@ pub enum Event {
 
 /// What to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Action {
+pub(crate) enum Action {
     /// Bring binary and key; answer `Fetched` or `FetchFailed`.
     Fetch(Job),
     /// Write the start number to disk, then start the process; answer `Launched`, `LaunchFailed` or `BinaryBad`.
@@ -195,7 +195,7 @@ pub enum Action {
 
 /// A slot: limits, desire, history, state.
 #[derive(Debug, Clone)]
-pub struct Slot {
+pub(crate) struct Slot {
     times: Times,
     /// What the assignment wants here, as last read. In every state but `Stopping` it equals the state's job once `step` has returned.
     want: Option<Job>,
@@ -212,13 +212,13 @@ pub struct Slot {
 
 impl Slot {
     /// An empty slot that remembers the start numbers used here before.
-    pub fn new(times: Times, starts: BTreeMap<u64, u64>, start_floor: u64) -> Self {
+    pub(crate) fn new(times: Times, starts: BTreeMap<u64, u64>, start_floor: u64) -> Self {
         Slot { times, want: None, starts, start_floor, failures: 0, note: String::new(), state: State::Empty }
     }
 
     /// A slot whose worker outlived the supervisor. It is wanted until the store says otherwise, and has the launch grace to
     /// connect again.
-    pub fn adopted(times: Times, starts: BTreeMap<u64, u64>, job: Job, start: u64, pid: u32, now_ms: u64) -> Self {
+    pub(crate) fn adopted(times: Times, starts: BTreeMap<u64, u64>, job: Job, start: u64, pid: u32, now_ms: u64) -> Self {
         let mut slot = Slot::new(times, starts, 0);
         let highest = slot.starts.entry(job.placement).or_insert(start);
         *highest = (*highest).max(start);
@@ -229,12 +229,13 @@ impl Slot {
     }
 
     /// Where it is.
-    pub fn state(&self) -> &State {
+    #[cfg(test)]
+    pub(crate) fn state(&self) -> &State {
         &self.state
     }
 
     /// What is here, or on its way in or out.
-    pub fn job(&self) -> Option<&Job> {
+    pub(crate) fn job(&self) -> Option<&Job> {
         match &self.state {
             State::Empty => None,
             State::Fetching { job, .. }
@@ -246,12 +247,12 @@ impl Slot {
     }
 
     /// What the assignment wants here.
-    pub fn want(&self) -> Option<&Job> {
+    pub(crate) fn want(&self) -> Option<&Job> {
         self.want.as_ref()
     }
 
     /// Process id of what runs here.
-    pub fn pid(&self) -> Option<u32> {
+    pub(crate) fn pid(&self) -> Option<u32> {
         match self.state {
             State::Starting { pid, .. } | State::Stopping { pid, .. } => pid,
             State::Running { pid, .. } => Some(pid),
@@ -260,22 +261,22 @@ impl Slot {
     }
 
     /// Highest start number of what is here; 0 = never started.
-    pub fn start(&self) -> u64 {
+    pub(crate) fn start(&self) -> u64 {
         self.job().and_then(|j| self.starts.get(&j.placement)).copied().unwrap_or(0)
     }
 
     /// Start numbers to keep on disk.
-    pub fn starts(&self) -> &BTreeMap<u64, u64> {
+    pub(crate) fn starts(&self) -> &BTreeMap<u64, u64> {
         &self.starts
     }
 
     /// Last reason a worker ended or could not start; empty = none.
-    pub fn note(&self) -> &str {
+    pub(crate) fn note(&self) -> &str {
         &self.note
     }
 
     /// The state in one word, as `status` shows it; `None` for an empty slot.
-    pub fn word(&self) -> Option<&'static str> {
+    pub(crate) fn word(&self) -> Option<&'static str> {
         Some(match &self.state {
             State::Empty => return None,
             State::Fetching { .. } | State::Resting { .. } | State::Starting { .. } if self.failures >= FAILURES_REPORTED => "failed",
@@ -287,7 +288,7 @@ impl Slot {
     }
 
     /// True when a worker that says it has this placement and start number is the one that belongs here.
-    pub fn is_mine(&self, placement: u64, start: u64) -> bool {
+    pub(crate) fn is_mine(&self, placement: u64, start: u64) -> bool {
         match &self.state {
             State::Starting { job, start: s, .. } | State::Running { job, start: s, .. } | State::Stopping { job, start: s, .. } => {
                 job.placement == placement && *s == start
@@ -297,7 +298,7 @@ impl Slot {
     }
 
     /// True when such a worker must be one that a former supervisor started just before it died.
-    pub fn is_lost_child(&self, placement: u64, start: u64) -> bool {
+    pub(crate) fn is_lost_child(&self, placement: u64, start: u64) -> bool {
         match &self.state {
             State::Fetching { job, .. } | State::Resting { job, .. } => {
                 job.placement == placement && self.starts.get(&placement) == Some(&start)
@@ -307,7 +308,7 @@ impl Slot {
     }
 
     /// When `Tick` is next of use.
-    pub fn deadline_ms(&self) -> Option<u64> {
+    pub(crate) fn deadline_ms(&self) -> Option<u64> {
         match &self.state {
             State::Empty => None,
             State::Fetching { retry_ms, .. } => *retry_ms,
@@ -319,7 +320,7 @@ impl Slot {
     }
 
     /// Takes one event; the one place where the state changes.
-    pub fn step(&mut self, event: Event, now_ms: u64) -> Vec<Action> {
+    pub(crate) fn step(&mut self, event: Event, now_ms: u64) -> Vec<Action> {
         if let Event::Want(want) = &event {
             self.want.clone_from(want);
         }
