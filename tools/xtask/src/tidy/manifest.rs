@@ -139,7 +139,8 @@ pub(crate) fn check(workspace: &Workspace) -> Vec<Finding> {
         for dependency in &member.dependencies {
             used.insert(dependency.name.as_str());
             let mut finding = |what: String| findings.push(Finding::new(&member.manifest(), dependency.line, what));
-            if !dependency.from_workspace {
+            // A crate's own tests may take it with other features, by path.
+            if !dependency.from_workspace && dependency.name != member.package {
                 finding(format!(
                     "`{}` has a version of its own; put it into [workspace.dependencies] and write `{0}.workspace = true`",
                     dependency.name

@@ -49,16 +49,24 @@ impl Finding {
 }
 
 impl Tree {
-    /// What git knows or would know of (not what it ignores); text only.
+    /// What git knows or would know of (not what it ignores), or every file where git refuses the folder; text only.
     fn load(root: &Path) -> Result<Self> {
-        let listing = output(Command::new("git").args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]).current_dir(root))
-            .context("listing the tree; tidy looks at a git checkout")?;
+        let mut git = Command::new("git");
+        git.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]).current_dir(root);
+        let paths = match output(&mut git) {
+            Ok(listing) => listing.split('\0').filter(|path| !path.is_empty()).map(str::to_owned).collect(),
+            Err(_) => {
+                let mut paths = Vec::new();
+                walk(root, "", &mut paths)?;
+                paths
+            }
+        };
         let mut files = BTreeMap::new();
-        for path in listing.split('\0').filter(|path| !path.is_empty()) {
+        for path in paths {
             // Deleted and not yet committed, or not text: nothing to read.
-            let Ok(bytes) = fs::read(root.join(path)) else { continue };
+            let Ok(bytes) = fs::read(root.join(&path)) else { continue };
             if let Ok(text) = String::from_utf8(bytes) {
-                files.insert(path.to_owned(), text);
+                files.insert(path, text);
             }
         }
         Ok(Self { files })
@@ -72,6 +80,21 @@ impl Tree {
     pub(crate) fn of(files: &[(&str, &str)]) -> Self {
         Self { files: files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect() }
     }
+}
+
+/// Files below `root/below`, without what is built and what git keeps.
+fn walk(root: &Path, below: &str, paths: &mut Vec<String>) -> Result<()> {
+    for entry in fs::read_dir(root.join(below)).with_context(|| format!("listing {below}"))? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let path = if below.is_empty() { name.clone() } else { format!("{below}/{name}") };
+        match entry.file_type()? {
+            kind if kind.is_dir() && !["target", ".git"].contains(&name.as_str()) => walk(root, &path, paths)?,
+            kind if kind.is_file() => paths.push(path),
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Every check that needs only the text.
@@ -100,4 +123,20 @@ pub(crate) fn run() -> Result<()> {
     }
     println!("tidy: {} files, nothing found", tree.files.len());
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tree_is_the_same_with_and_without_git() {
+        let mut walked = Vec::new();
+        walk(&root(), "", &mut walked).expect("the workspace is readable");
+        for path in ["Cargo.toml", "tools/xtask/src/main.rs"] {
+            assert!(walked.iter().any(|walked| walked == path), "{path}");
+            assert!(Tree::load(&root()).expect("loaded").text(path).is_some(), "{path}");
+        }
+        assert!(!walked.iter().any(|path| path.starts_with(".git/") || path.contains("target/")), "built and kept files stay out");
+    }
 }
