@@ -1,0 +1,159 @@
+//! The frame: one tuple with its header, as it lies in lanes, inboxes, outboxes and segments.
+//!
+//! ```text
+//!  0        4       6      8         12        16                 16 + len
+//!  | len u32 | stream | flags | target u32 | source u32 | blocks .. archive | 0 to 7 bytes of padding
+//! ```
+//! All little-endian. `len` counts blocks and archive exactly (rkyv finds the root from the end); a frame takes
+//! `frame_bytes(len)`, a multiple of 8. `stream` is the index of (component, stream) in the topology's sorted list.
+//! Blocks in this order, each present when flagged: birth (8 bytes: nanoseconds of the spout's emit, sampled tuples only).
+//! A frame whose `HANDLE` flag is set lies in process memory: its 16 payload bytes are address and length.
+
+/// Bytes of a header.
+pub const HEADER_BYTES: usize = 16;
+/// A birth stamp follows the header.
+pub const BIRTH: u16 = 1;
+/// The payload is a handle to process memory; never on a wire.
+pub const HANDLE: u16 = 2;
+/// The flags a peer may set.
+pub const WIRE_FLAGS: u16 = BIRTH;
+/// Bytes of a birth block.
+pub const BIRTH_BYTES: usize = 8;
+
+/// Total bytes of a frame whose payload has `len` bytes.
+#[inline(always)]
+pub const fn frame_bytes(len: usize) -> usize {
+    (HEADER_BYTES + len + 7) & !7
+}
+
+/// A header, decoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// Bytes of blocks and archive.
+    pub len: u32,
+    /// Index of the stream in the topology.
+    pub stream: u16,
+    /// `BIRTH`, `HANDLE`.
+    pub flags: u16,
+    /// Receiving task.
+    pub target: u32,
+    /// Emitting task.
+    pub source: u32,
+}
+
+impl Header {
+    /// As bytes.
+    #[inline(always)]
+    pub fn encode(self) -> [u8; HEADER_BYTES] {
+        let low = u64::from(self.len) | u64::from(self.stream) << 32 | u64::from(self.flags) << 48;
+        let high = u64::from(self.target) | u64::from(self.source) << 32;
+        (u128::from(low) | u128::from(high) << 64).to_le_bytes()
+    }
+
+    /// From the first bytes of a frame; `None` when fewer than a header's.
+    #[inline(always)]
+    pub fn decode(bytes: &[u8]) -> Option<Header> {
+        let raw = u128::from_le_bytes(*bytes.first_chunk::<HEADER_BYTES>()?);
+        Some(Header {
+            len: raw as u32,
+            stream: (raw >> 32) as u16,
+            flags: (raw >> 48) as u16,
+            target: (raw >> 64) as u32,
+            source: (raw >> 96) as u32,
+        })
+    }
+
+    /// Total bytes of the frame.
+    #[inline(always)]
+    pub fn frame_bytes(self) -> usize {
+        frame_bytes(self.len as usize)
+    }
+}
+
+/// One whole frame, borrowed.
+#[derive(Debug, Clone, Copy)]
+pub struct Frame<'a> {
+    /// Its header.
+    pub header: Header,
+    /// Header, blocks, archive and padding.
+    pub bytes: &'a [u8],
+}
+
+impl<'a> Frame<'a> {
+    /// Takes the first frame of a run of whole frames; `None` at the end. Panics on a torn run: runs are made of whole frames by
+    /// whoever wrote them (a lane, a link that checked them), so that would be a bug here.
+    #[inline(always)]
+    pub fn first(run: &'a [u8]) -> Option<Frame<'a>> {
+        let header = Header::decode(run)?;
+        Some(Frame { header, bytes: &run[..header.frame_bytes()] })
+    }
+
+    /// Birth stamp in nanoseconds, on sampled tuples.
+    #[inline(always)]
+    pub fn birth_ns(&self) -> Option<u64> {
+        (self.header.flags & BIRTH != 0)
+            .then(|| u64::from_le_bytes(self.bytes[HEADER_BYTES..HEADER_BYTES + 8].try_into().expect("8 bytes")))
+    }
+
+    /// The archive.
+    #[inline(always)]
+    pub fn archive(&self) -> &'a [u8] {
+        let blocks = if self.header.flags & BIRTH != 0 { BIRTH_BYTES } else { 0 };
+        &self.bytes[HEADER_BYTES + blocks..HEADER_BYTES + self.header.len as usize]
+    }
+}
+
+/// Checks bytes from a peer as a run of whole frames with sane headers. Does not look into archives. Errors name the rule.
+pub fn check_run(mut run: &[u8]) -> Result<(), &'static str> {
+    while !run.is_empty() {
+        let header = Header::decode(run).ok_or("a frame header is cut")?;
+        if header.len as usize > crate::TUPLE_BYTES_MAX {
+            return Err("a frame is longer than 4 MiB");
+        }
+        if header.flags & !WIRE_FLAGS != 0 {
+            return Err("a frame carries an unknown flag");
+        }
+        if header.flags & BIRTH != 0 && (header.len as usize) < BIRTH_BYTES {
+            return Err("a frame is shorter than its blocks");
+        }
+        run = run.get(header.frame_bytes()..).ok_or("a frame is cut")?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_is_sixteen_bytes_and_reads_back() {
+        let header = Header { len: 0x0102_0304, stream: 0x1122, flags: BIRTH, target: 7, source: u32::MAX };
+        let bytes = header.encode();
+        assert_eq!(bytes[..8], [4, 3, 2, 1, 0x22, 0x11, 1, 0]);
+        assert_eq!(Header::decode(&bytes), Some(header));
+        assert_eq!(Header::decode(&bytes[..15]), None);
+    }
+
+    #[test]
+    fn frames_take_multiples_of_eight() {
+        assert_eq!([0, 1, 8, 9].map(frame_bytes), [16, 24, 24, 32]);
+    }
+
+    #[test]
+    fn a_run_from_a_peer_is_checked_header_by_header() {
+        let frame = |len: u32, flags| {
+            let mut bytes = Header { len, stream: 0, flags, target: 1, source: 1 }.encode().to_vec();
+            bytes.resize(frame_bytes(len as usize), 0);
+            bytes
+        };
+        let good = [frame(3, 0), frame(8, BIRTH), frame(0, 0)].concat();
+        assert_eq!(check_run(&good), Ok(()));
+        for cut in 1..good.len() {
+            let whole = [24, 48].contains(&cut);
+            assert_eq!(check_run(&good[..cut]).is_ok(), whole, "cut at {cut}");
+        }
+        assert!(check_run(&frame(16, HANDLE)).is_err(), "a handle from outside would be an address of the peer's choice");
+        assert!(check_run(&frame(7, BIRTH)).is_err());
+        assert!(check_run(&Header { len: u32::MAX, stream: 0, flags: 0, target: 0, source: 0 }.encode()).is_err());
+    }
+}
