@@ -442,7 +442,8 @@ impl Link {
         };
         // Before the checksum, so that a waiting segment is not summed at every turn. A length that was changed on the way only
         // waits for nothing.
-        if header.kind == Kind::Piece && self.assembly.is_none() && first_piece(frames).is_some_and(|size| !pool.fits(size)) {
+        let begins = (header.kind == Kind::Piece && self.assembly.is_none()).then(|| first_piece(frames)).flatten();
+        if begins.is_some_and(|size| size <= FRAME_BYTES_MAX && !pool.fits(size)) {
             return Received::Wait;
         }
         if wire::segment_crc(segment) != header.crc {
