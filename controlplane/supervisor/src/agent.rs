@@ -21,6 +21,7 @@ use std::process::Child;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 
@@ -58,6 +59,7 @@ struct Seat {
 struct LastBeat {
     version: u64,
     ended: bool,
+    drained: bool,
     executors: Vec<ExecutorBeat>,
 }
 
@@ -79,6 +81,8 @@ pub(crate) struct Agent {
     updates: u64,
     began: Instant,
     garbage_looked: Option<Instant>,
+    /// Fetches, launches, ends waited for. They end with the agent, so that nothing of it holds the directory after it.
+    work: JoinSet<()>,
     /// Set once every worker shall end.
     ending: Option<oneshot::Sender<()>>,
 }
@@ -118,6 +122,7 @@ impl Agent {
             updates: 0,
             began: Instant::now(),
             garbage_looked: None,
+            work: JoinSet::new(),
             ending: None,
         };
         let mut found: BTreeMap<u16, Vec<FoundWorker>> = BTreeMap::new();
@@ -201,6 +206,7 @@ impl Agent {
                     Some(message) => self.take(message),
                     None => return,
                 },
+                Some(_) = self.work.join_next() => continue,
                 () = tokio::time::sleep_until(wake) => {
                     for port in self.ports() {
                         self.step(port, Event::Tick);
@@ -320,7 +326,7 @@ impl Agent {
         match action {
             Action::Fetch(job) => {
                 let (localizer, back) = (Arc::clone(&self.localizer), self.to_self.clone());
-                tokio::spawn(async move {
+                self.work.spawn(async move {
                     let event = match localizer.bring(&job).await {
                         Ok(()) => Event::Fetched(job),
                         Err(why) => Event::FetchFailed(job, why),
@@ -333,7 +339,7 @@ impl Agent {
                 seat.conn = None;
                 let record = SlotRecord { job: Some(job.clone()), start, starts: seat.slot.starts().clone(), ..SlotRecord::default() };
                 let (dir, launcher, back) = (Arc::clone(&self.dir), Arc::clone(&self.launcher), self.to_self.clone());
-                tokio::spawn(async move {
+                self.work.spawn(async move {
                     let message = match launch(&dir, &launcher, port, job, start, record).await {
                         Ok(launched) => Message::Launched { port, start, launched },
                         Err(event) => Message::Slot(port, event),
@@ -369,9 +375,9 @@ impl Agent {
         self.step(port, Event::Launched { start, pid });
     }
 
-    fn watch_end(&self, port: u16, process: Arc<Process>, child: Option<Child>) {
+    fn watch_end(&mut self, port: u16, process: Arc<Process>, child: Option<Child>) {
         let back = self.to_self.clone();
-        tokio::spawn(async move {
+        self.work.spawn(async move {
             let why = process.ended(child).await;
             let _ = back.send(Message::Exited { port, pid: process.pid, why }).await;
         });
@@ -408,8 +414,8 @@ impl Agent {
                 }
                 match message {
                     FromWorker::Hello { .. } => {}
-                    FromWorker::Beat { version, ended, executors, .. } => {
-                        seat.beat = Some(LastBeat { version, ended, executors });
+                    FromWorker::Beat { version, ended, drained, executors } => {
+                        seat.beat = Some(LastBeat { version, ended, drained, executors });
                         let start = seat.slot.start();
                         self.step(port, Event::Beat { start });
                     }
@@ -487,8 +493,9 @@ impl Agent {
     fn publish(&self) {
         let workers = self.seats.iter().filter_map(|(port, seat)| {
             let job = seat.slot.job()?;
-            let (version, ended, executors) =
-                seat.beat.as_ref().map_or((0, false, Vec::new()), |b| (b.version, b.ended, b.executors.clone()));
+            // While spouts emit, a worker is drained now and then by chance; passing that on would be a write each second.
+            let spouts_on = self.topologies.get(&job.topology).is_none_or(|k| k.record.state.spouts_on());
+            let beat = seat.beat.as_ref();
             Some(WorkerBeat {
                 topology: job.topology.to_string(),
                 port: *port,
@@ -497,9 +504,10 @@ impl Agent {
                 pid: seat.slot.pid().unwrap_or(0),
                 state: seat.slot.word()?.to_owned(),
                 note: seat.slot.note().to_owned(),
-                version,
-                executors,
-                ended,
+                version: beat.map_or(0, |b| b.version),
+                executors: beat.map_or_else(Vec::new, |b| b.executors.clone()),
+                ended: beat.is_some_and(|b| b.ended),
+                drained: beat.is_some_and(|b| b.drained && !spouts_on),
             })
         });
         let beat = SupervisorBeat { at_ms: 0, workers: workers.collect() };

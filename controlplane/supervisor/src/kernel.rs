@@ -4,10 +4,11 @@
 //! The one room of this crate with unsafe code: `Command` offers no safe way to make a session or to place a descriptor, and
 //! tokio none to watch one that is not a socket.
 
+use rustix::fs::OFlags;
 use rustix::io::{FdFlags, dup2, fcntl_dupfd_cloexec, fcntl_setfd};
 use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal, setsid};
 use std::mem::ManuallyDrop;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use tokio::io::unix::AsyncFd;
@@ -27,6 +28,7 @@ pub(crate) fn reserve(key: &impl AsFd) -> std::io::Result<OwnedFd> {
 /// A session of its own keeps a terminal's ctrl-C and hang-up away from the worker.
 pub(crate) fn prepare(command: &mut Command, key: OwnedFd, ends_with_parent: bool) {
     let parent = getpid();
+    let leaks = leaking_descriptors();
     let in_child = move || -> std::io::Result<()> {
         setsid()?;
         if key.as_raw_fd() == KEY_FD {
@@ -39,6 +41,12 @@ pub(crate) fn prepare(command: &mut Command, key: OwnedFd, ends_with_parent: boo
             // that took a free number. ManuallyDrop: the number stays open into the worker, nobody closes it here.
             let mut three = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(KEY_FD) });
             dup2(&key, &mut three)?;
+        }
+        for number in &leaks {
+            // NEED: descriptors that the supervisor itself was started with would live on in its workers.
+            // SAFETY: this is the child with its one thread; the number was open in the parent when it forked. Were it
+            // closed by another thread just before, the call answers EBADF and changes nothing.
+            let _ = fcntl_setfd(unsafe { BorrowedFd::borrow_raw(*number) }, FdFlags::CLOEXEC);
         }
         if ends_with_parent {
             set_parent_process_death_signal(Some(Signal::KILL))?;
@@ -53,6 +61,21 @@ pub(crate) fn prepare(command: &mut Command, key: OwnedFd, ends_with_parent: boo
     // SAFETY: `in_child` makes only system calls (setsid, fcntl, dup2, prctl, getppid), all async-signal-safe; it takes no
     // lock and does not allocate: its errors are bare error numbers.
     unsafe { command.pre_exec(in_child) };
+}
+
+/// Descriptors beyond the key that would pass to a child: the supervisor's own are all close-on-exec, but whoever started it
+/// may have left it some.
+fn leaking_descriptors() -> Vec<RawFd> {
+    let numbers = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    let numbers = numbers.filter_map(|e| e.file_name().to_str()?.parse::<RawFd>().ok());
+    numbers.filter(|n| *n > KEY_FD && !closes_on_exec(*n)).collect()
+}
+
+fn closes_on_exec(number: RawFd) -> bool {
+    // One that is gone again was the listing's own.
+    let Ok(info) = std::fs::read_to_string(format!("/proc/self/fdinfo/{number}")) else { return true };
+    let flags = info.lines().find_map(|l| i32::from_str_radix(l.strip_prefix("flags:")?.trim(), 8).ok());
+    flags.is_some_and(|f| f & OFlags::CLOEXEC.bits() as i32 != 0)
 }
 
 /// Waits until `pidfd` is readable: its process has ended. Errors mean that it cannot be watched.

@@ -15,6 +15,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc as blocking;
+use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
@@ -61,9 +62,9 @@ pub(crate) struct Launcher {
 
 impl Launcher {
     /// Starts the thread; it ends when the launcher is dropped, and with it, where `workers_end` is set, every worker it made.
-    pub(crate) fn start(dir: Arc<Dir>, workers_end: bool) -> io::Result<Self> {
+    pub(crate) fn start(dir: Arc<Dir>, workers_end: bool) -> io::Result<(Self, JoinHandle<()>)> {
         let (orders, taken) = blocking::sync_channel::<Task>(ORDERS_MAX);
-        std::thread::Builder::new().name("launcher".into()).spawn(move || {
+        let thread = std::thread::Builder::new().name("launcher".into()).spawn(move || {
             while let Ok((order, answer)) = taken.recv() {
                 let made = launch(&dir, order, workers_end);
                 if let Err(Ok(orphan)) = answer.send(made) {
@@ -72,7 +73,7 @@ impl Launcher {
                 }
             }
         })?;
-        Ok(Launcher { orders })
+        Ok((Launcher { orders }, thread))
     }
 
     /// Starts a process. Errors are the environment's: no process, no file, no space.

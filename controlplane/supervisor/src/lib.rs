@@ -136,6 +136,7 @@ pub struct SupervisorHandle {
     messages: mpsc::Sender<Message>,
     workers_end: bool,
     tasks: JoinSet<()>,
+    launcher: std::thread::JoinHandle<()>,
 }
 
 impl Supervisor {
@@ -147,7 +148,7 @@ impl Supervisor {
         let dir = Arc::new(dir::Dir::open(&options.dir, &ports)?);
         let node = dir.id(options.id.as_ref())?;
         let info = describe(&options, &ports, node.clone())?;
-        let launcher = launch::Launcher::start(Arc::clone(&dir), options.workers_end_with_supervisor)
+        let (launcher, thread) = launch::Launcher::start(Arc::clone(&dir), options.workers_end_with_supervisor)
             .map_err(SupervisorError::io("starting the launcher thread for", &options.dir))?;
         let localizer = localizer::Localizer::new(Arc::clone(&dir), options.seeds.clone(), options.secret_file.clone())
             .map_err(|e| SupervisorError::Options(format!("making an HTTP client: {e}")))?;
@@ -174,7 +175,7 @@ impl Supervisor {
         tasks.spawn(cluster::errors(store, taken_errors));
         tasks.spawn(bound_logs(dir.logs(), options.log_bytes_max));
         info!(slots = ports.len(), "supervisor {} on {}", info.id, info.host);
-        Ok(SupervisorHandle { info, messages: to_self, workers_end: options.workers_end_with_supervisor, tasks })
+        Ok(SupervisorHandle { info, messages: to_self, workers_end: options.workers_end_with_supervisor, tasks, launcher: thread })
     }
 }
 
@@ -195,6 +196,8 @@ impl SupervisorHandle {
             }
         }
         self.tasks.shutdown().await;
+        // The thread ends with its last order. Then nothing holds the directory, and a successor may take it at once.
+        let _ = tokio::task::spawn_blocking(move || self.launcher.join()).await;
     }
 }
 

@@ -74,6 +74,7 @@ mod tests {
                 version: 1,
                 executors: vec![executor],
                 ended: false,
+                drained: false,
             }],
         }
     }
