@@ -11,6 +11,26 @@
 //! - a thread is on the core it says, or the run ends: [`pin`].
 //!
 //! At most two threads spin at any time. Nothing here is on the path of a tuple.
+//!
+//! A suite declares cases (ours, and its floor as another) and rows over them; `main` does the rest:
+//!
+//! ```no_run
+//! use saetta_harness::suite::{Figures, Suite, SuiteRun};
+//! use saetta_harness::{Better, HostClass, Result, RowSpec};
+//!
+//! fn declare(run: &mut SuiteRun<'_>) -> Result<()> {
+//!     run.case("ours", |o| Ok(Figures::from([("p50_ns", o.size(176, 17) as f64)]))); // measure here, pinned to o.cores
+//!     run.case("floor", |_| Ok(Figures::from([("p50_ns", 160.0)])));
+//!     let on_record = |class| (class == HostClass::Ccx).then_some(160.0);
+//!     // One way over half a round trip, to be at most 2.2 times it; void when the floor is over a fifth worse than on record.
+//!     run.row(RowSpec::new("hop, p50", "ns", Better::Lower, "ours", "p50_ns").over("floor", "p50_ns", 0.5).on_record(on_record).target(2.2));
+//!     Ok(())
+//! }
+//!
+//! fn main() -> std::process::ExitCode {
+//!     saetta_harness::main(&[Suite { name: "hop", about: "one tuple from core to core", declare }])
+//! }
+//! ```
 #![forbid(unsafe_code)]
 
 pub mod hdr;

@@ -33,38 +33,25 @@ impl Tally {
     }
 }
 
-/// Runs every step.
-pub(crate) fn run(yes: bool) -> Result<()> {
-    needs::install_for_ci(yes)?;
-    let start = Instant::now();
-    let mut steps: Vec<(String, Tally, Duration)> = Vec::new();
-    let mut step = |name: &str, body: &mut dyn FnMut() -> Result<Tally>| {
-        println!("\n== {name}");
-        let start = Instant::now();
-        let tally = body().unwrap_or_else(|error| {
-            eprintln!("error: {error:#}");
-            Tally::check(false)
-        });
-        let took = start.elapsed();
-        println!("== {name}: {} in {:.1} s", verdict(tally), took.as_secs_f64());
-        steps.push((name.to_owned(), tally, took));
-    };
+type Step = (&'static str, fn() -> Result<Tally>);
 
-    step("fmt", &mut || check(cargo(&["fmt", "--all", "--", "--check"])));
-    step("tidy", &mut || tidy::run().map(|()| Tally::check(true)));
-    step("clippy", &mut || check(cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])));
+/// In the order they run: what is quick to fail first, what needs the binaries of a former step after it.
+const STEPS: &[Step] = &[
+    ("fmt", || check(cargo(&["fmt", "--all", "--", "--check"]))),
+    ("tidy", || tidy::run().map(|()| Tally::check(true))),
+    ("clippy", || check(cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))),
     // Binaries and plugins: the end-to-end tests start them.
-    step("build release", &mut || check(cargo(&["build", "--release", "--workspace"])));
+    ("release", || check(cargo(&["build", "--release", "--workspace"]))),
     // Binaries and plugins again, for the tests of single crates that start or load one.
-    step("build", &mut || check(cargo(&["build", "--workspace"])));
-    step("test", &mut || tests(cargo(&["test", "--workspace", "--exclude", "saetta-e2e", "--no-fail-fast"])));
-    step("loom", &mut || {
+    ("debug", || check(cargo(&["build", "--workspace"]))),
+    ("test", || tests(cargo(&["test", "--workspace", "--exclude", "saetta-e2e", "--no-fail-fast"]))),
+    ("loom", || {
         let mut command = cargo(&["test", "--package", "saetta-ring", "--release", "--lib"]);
         command.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", target().join("loom"));
         tests(command)
-    });
-    step("end to end", &mut || tests(cargo(&["test", "--package", "saetta-e2e", "--release", "--no-fail-fast"])));
-    step("bench smoke", &mut || {
+    }),
+    ("e2e", || tests(cargo(&["test", "--package", "saetta-e2e", "--release", "--no-fail-fast"]))),
+    ("bench", || {
         let mut tally = Tally::default();
         for name in bench::names()? {
             let answer = bench::run(Some(&name), true);
@@ -73,21 +60,48 @@ pub(crate) fn run(yes: bool) -> Result<()> {
             }
             tally.add(Tally::check(answer.is_ok()));
         }
-        Ok(tally)
-    });
+        Ok(at_least_one(tally))
+    }),
+];
+
+/// Runs every step, or only those named.
+pub(crate) fn run(yes: bool, only: &[String]) -> Result<()> {
+    let chosen = chosen(only)?;
+    needs::install_for_ci(yes)?;
+    let start = Instant::now();
+    let mut done: Vec<(&str, Tally, Duration)> = Vec::new();
+    for (name, body) in chosen {
+        println!("\n== {name}");
+        let start = Instant::now();
+        let tally = body().unwrap_or_else(|error| {
+            eprintln!("error: {error:#}");
+            Tally::check(false)
+        });
+        println!("== {name}: {} in {:.1} s", verdict(tally), start.elapsed().as_secs_f64());
+        done.push((name, tally, start.elapsed()));
+    }
 
     println!();
     let mut sum = Tally::default();
-    for (name, tally, took) in &steps {
-        println!("{name:<14} {:>7.1} s  {}", took.as_secs_f64(), verdict(*tally));
+    for (name, tally, took) in &done {
+        println!("{name:<8} {:>7.1} s  {}", took.as_secs_f64(), verdict(*tally));
         sum.add(*tally);
     }
-    println!("{:<14} {:>7.1} s", "all", start.elapsed().as_secs_f64());
+    println!("{:<8} {:>7.1} s", "all", start.elapsed().as_secs_f64());
     println!("{} passed, {} failed", sum.passed, sum.failed);
     if sum.failed > 0 {
         bail!("ci: {} failed", sum.failed);
     }
     Ok(())
+}
+
+/// The steps with these names, in their own order; all when none is named.
+fn chosen(only: &[String]) -> Result<Vec<Step>> {
+    let known = STEPS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+    if let Some(unknown) = only.iter().find(|name| !STEPS.iter().any(|(step, _)| step == name)) {
+        bail!("ci: no step is called {unknown:?}; the steps are {known}");
+    }
+    Ok(STEPS.iter().copied().filter(|(name, _)| only.is_empty() || only.iter().any(|wanted| wanted == name)).collect())
 }
 
 fn verdict(tally: Tally) -> String {
@@ -118,13 +132,17 @@ fn tests(mut command: Command) -> Result<Tally> {
     Ok(with_exit(tally, status.success()))
 }
 
-/// A test run that ended badly without a failed test (it did not compile, a test binary crashed) is one failure; one that ran no test at
-/// all shows nothing and is one too.
+/// A test run that ended badly without a failed test (it did not compile, a test binary crashed) is one failure.
 fn with_exit(mut tally: Tally, success: bool) -> Tally {
-    if (!success && tally.failed == 0) || tally.passed + tally.failed == 0 {
-        tally.failed += 1;
+    if !success && tally.failed == 0 {
+        tally.failed = 1;
     }
-    tally
+    at_least_one(tally)
+}
+
+/// A step that ran nothing shows nothing, and has failed.
+fn at_least_one(tally: Tally) -> Tally {
+    if tally.passed + tally.failed == 0 { Tally::check(false) } else { tally }
 }
 
 /// `test result: ok. 20 passed; 0 failed; 1 ignored; ..`
@@ -151,5 +169,16 @@ mod tests {
         assert_eq!(with_exit(Tally { passed: 3, ..Tally::default() }, false).failed, 1, "crashed");
         assert_eq!(with_exit(Tally { passed: 3, failed: 2, ignored: 0 }, false).failed, 2);
         assert_eq!(with_exit(Tally::default(), true).failed, 1, "ran nothing");
+    }
+
+    #[test]
+    fn steps_keep_their_order_and_an_unknown_one_is_refused_with_the_list() {
+        let names = |only: &[&str]| {
+            let only: Vec<String> = only.iter().map(|name| (*name).to_owned()).collect();
+            chosen(&only).map(|steps| steps.iter().map(|(name, _)| *name).collect::<Vec<_>>())
+        };
+        assert_eq!(names(&["loom", "fmt"]).expect("both are steps"), ["fmt", "loom"]);
+        assert_eq!(names(&[]).expect("all").len(), STEPS.len());
+        assert!(names(&["lint"]).expect_err("unknown").to_string().contains("the steps are fmt, tidy, clippy"));
     }
 }

@@ -31,6 +31,9 @@ enum Task {
         /// Install what the machine lacks without asking (also with CI=true in the environment)
         #[arg(long)]
         yes: bool,
+        /// Only this step, e.g. `--only loom`; may be given several times
+        #[arg(long)]
+        only: Vec<String>,
     },
     /// Checks of what no compiler sees: directions, rooms, maps, reasons
     Tidy,
@@ -79,7 +82,7 @@ enum ClusterAction {
 
 fn main() -> ExitCode {
     let done = match Cli::parse().task {
-        Task::Ci { yes } => ci::run(yes),
+        Task::Ci { yes, only } => ci::run(yes, &only),
         Task::Tidy => tidy::run(),
         Task::Bench { suite, smoke } => bench::run(suite.as_deref(), smoke),
         Task::Zookeeper { action: ZookeeperAction::Start { nodes, port } } => zookeeper::start_here(nodes, port),
