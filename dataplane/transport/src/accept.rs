@@ -179,10 +179,14 @@ impl Acceptor {
                 Err(Errno::AGAIN) => return,
                 Err(Errno::INTR | Errno::CONNABORTED) => continue,
                 Err(Errno::MFILE | Errno::NFILE) if self.reserve.is_some() => {
-                    // Take the caller with the reserved descriptor and hang up: else it waits in the queue for ever.
+                    // Take the caller with the reserved descriptor and hang up: else it waits in the queue for ever. The system says
+                    // "no descriptor" before it looks at the queue, so this is also how an empty queue is noticed.
                     self.reserve = None;
-                    drop(acceptfrom_with(&self.listener, SocketFlags::CLOEXEC));
+                    let hung_up = acceptfrom_with(&self.listener, SocketFlags::CLOEXEC).is_ok();
                     self.refill_reserve();
+                    if !hung_up {
+                        return;
+                    }
                     self.counters.no_descriptor += 1;
                     continue;
                 }

@@ -337,6 +337,19 @@ fn goodbye_from_one_side_takes_along_what_both_have_staged() {
 }
 
 #[test]
+fn goodbyes_that_cross_on_the_way_end_both_sides_with_all_frames() {
+    let (mut a, mut b) = (End::new(), End::new());
+    let f = frame(b"x");
+    assert!(a.stage(&f) && b.stage(&f));
+    a.link.say_goodbye();
+    b.link.say_goodbye();
+    b.link.grant(1, 1);
+    exchange(&mut a, &mut b, 0);
+    assert!(a.link.finished() && b.link.finished());
+    assert_eq!((&a.frames, &b.frames, &a.lost, &b.lost), (&f, &f, &None, &None));
+}
+
+#[test]
 fn an_idle_link_proves_that_it_lives_and_a_silent_one_is_lost_after_four_seconds() {
     let (mut a, mut b) = (End::new(), End::new());
     assert_eq!(a.segment(SECOND - 1), []);

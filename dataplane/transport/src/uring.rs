@@ -119,6 +119,8 @@ struct Slot {
     receiving: bool,
     sending: bool,
     cancelling: bool,
+    /// A send failed. Nothing more is sent; what the peer left for us is read to its end, which then ends the link.
+    send_failed: Option<Lost>,
     /// Listed in `UringCarrier::ready`.
     listed: bool,
     /// The front segment waits for the pool; nothing is read meanwhile.
@@ -222,6 +224,7 @@ impl UringCarrier {
             receiving: false,
             sending: false,
             cancelling: false,
+            send_failed: None,
             listed: false,
             waiting: false,
             closing: false,
@@ -328,7 +331,7 @@ impl UringCarrier {
     }
 
     /// Waits for a completion, for `wake` to become readable, or for `timeout` (at most until a link's own deadline). Sends what is
-    /// staged first. Call `poll` afterwards, whatever it was.
+    /// staged first. Call `poll` afterwards, whatever it was; give the same `wake` each time.
     pub fn wait(&mut self, wake: BorrowedFd<'_>, timeout: Duration) {
         if !self.endings.is_empty() {
             return;
@@ -430,7 +433,10 @@ impl UringCarrier {
         let slot = self.slots[place].as_mut().expect("just completed");
         match result {
             0 if slot.link.end_of_stream() => self.end(place, None),
-            0 => self.end(place, Some(Lost::EndOfStream)),
+            0 => {
+                let lost = slot.send_failed.take().unwrap_or(Lost::EndOfStream);
+                self.end(place, Some(lost));
+            }
             n if n > 0 => {
                 slot.head += n as u64;
                 slot.link.heard(now_ns);
@@ -440,6 +446,7 @@ impl UringCarrier {
                 self.counters.retries += 1;
                 self.start_receive(place);
             }
+            _ if slot.link.end_of_stream() => self.end(place, None),
             n => self.end(place, Some(io_lost("receive", n))),
         }
     }
@@ -498,13 +505,9 @@ impl UringCarrier {
                 self.counters.sends_short += u64::from(slot.link.in_flight());
             }
             n if again(n) => self.counters.retries += 1,
-            // The peer has said goodbye and is gone: what it left for us is still to be read.
-            _ if slot.link.end_of_stream() => {
-                self.end(place, None);
-                return;
-            }
+            // The peer may be gone in good order: its goodbye can still lie in the socket, and reading comes to it.
             n => {
-                self.end(place, Some(io_lost("send", n)));
+                slot.send_failed = Some(io_lost("send", n));
                 return;
             }
         }
@@ -600,7 +603,7 @@ impl UringCarrier {
     fn start_send(&mut self, place: usize) {
         let now_ns = self.now_ns;
         let slot = self.slots[place].as_deref_mut().expect("live");
-        if slot.sending {
+        if slot.sending || slot.send_failed.is_some() {
             return;
         }
         if !slot.link.in_flight() {
