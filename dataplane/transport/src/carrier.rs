@@ -6,9 +6,10 @@ use std::fmt;
 
 /// Most links one carrier holds: `transport.links.max` of a worker bounds their sum, so none can exceed it.
 pub const LINKS_MAX: usize = 256;
-/// Bytes that outgoing frames larger than a segment may hold per carrier; the same again for incoming ones.
-pub const PIECE_POOL_BYTES: usize = 64 << 20;
-const _: () = assert!(PIECE_POOL_BYTES >= crate::wire::FRAME_BYTES_MAX);
+/// Bytes that outgoing frames larger than a segment may hold per carrier; the same again for incoming ones. Taken only while such
+/// frames are on their way. Full: the sender's `stage` says no, the receiver reads that link on when another's frame is complete.
+pub const PIECE_POOL_BYTES: usize = 16 << 20;
+const _: () = assert!(PIECE_POOL_BYTES >= 2 * crate::wire::FRAME_BYTES_MAX, "one stalled frame does not stop all others");
 const _: () = assert!(LINKS_MAX <= u16::MAX as usize);
 
 /// A link of one carrier: place and generation, so that an old id never names a newer link.
@@ -86,7 +87,8 @@ pub struct LinkEnd {
     pub unconfirmed_bytes: u64,
 }
 
-/// What a loop does with what comes in. Called from the carrier's `poll` only.
+/// What a loop does with what comes in. Called from the carrier's `poll` only. An implementation catches panics of user code itself: one
+/// that unwinds through `poll` loses the completions of that poll, and with them the carrier's links.
 pub trait Inbound {
     /// Whole frames back to back, in order, each within the size limit; in the link's own receive memory, which is used again after
     /// the call. Consumed entirely. Their contents are not checked.

@@ -420,6 +420,45 @@ proptest! {
         prop_assert_eq!(a.link.sent_bytes(), b.frames.len() as u64);
     }
 
+    /// A good stream with something done to it: what is delivered is a prefix of what was sent, and nothing panics.
+    #[test]
+    fn a_tampered_stream_delivers_a_prefix(
+        sizes in prop::collection::vec(prop_oneof![6 => 0usize..300, 1 => 5000usize..20_000], 1..20),
+        at in any::<prop::sample::Index>(),
+        other in any::<prop::sample::Index>(),
+        how in 0..5,
+        byte in 1u8..,
+    ) {
+        let mut a = End::new();
+        let frames: Vec<Vec<u8>> = sizes.iter().enumerate().map(|(i, &n)| frame(&vec![i as u8; n])).collect();
+        let mut segments = vec![];
+        for f in &frames {
+            while !a.stage(f) {
+                segments.push(a.segment(0));
+            }
+        }
+        a.link.say_goodbye();
+        loop {
+            let s = a.segment(0);
+            if s.is_empty() { break }
+            segments.push(s);
+        }
+        let (i, j) = (at.index(segments.len()), other.index(segments.len()));
+        let untouched = how == 1 && i == j;
+        match how {
+            0 => drop(segments.remove(i)),
+            1 => segments.swap(i, j),
+            2 => segments.insert(j, segments[i].clone()),
+            3 => { let n = other.index(segments[i].len()); segments[i][n] ^= byte; }
+            _ => { let n = other.index(segments[i].len()); segments[i].truncate(n); segments.truncate(i + 1); }
+        }
+        let mut b = End::new();
+        b.feed(&segments.concat(), 0);
+        let sent = frames.concat();
+        prop_assert!(b.frames.len() <= sent.len() && b.frames == sent[..b.frames.len()]);
+        prop_assert_eq!(b.link.end_of_stream() && b.lost.is_none(), untouched, "{:?}", b.lost);
+    }
+
     /// Any bytes at all: an end or a wait, never a panic, never a frame.
     #[test]
     fn foreign_bytes_deliver_nothing(bytes in prop::collection::vec(any::<u8>(), 0..2000), valid_start in any::<bool>()) {

@@ -295,7 +295,8 @@ impl UringCarrier {
     }
 
     /// Collects completions, hands over frames, credits and ends. Returns the number of completions. No system call unless the kernel
-    /// flags work or operations wait to be submitted.
+    /// flags work or operations wait to be submitted. Proofs of life and received counts that fall due go with the next `flush`, so call
+    /// both in each turn, also when nothing was staged.
     pub fn poll(&mut self, now_ns: u64, inbound: &mut dyn Inbound) -> usize {
         let gap_ns = now_ns.saturating_sub(self.now_ns);
         self.now_ns = self.now_ns.max(now_ns);
