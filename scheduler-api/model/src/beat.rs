@@ -37,6 +37,9 @@ pub struct WorkerBeat {
     /// True when all tasks of the worker have ended.
     #[serde(default)]
     pub ended: bool,
+    /// The worker's own word (`local::FromWorker::Beat`): no frame waits anywhere in it. A kill's wait ends early on it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub drained: bool,
 }
 
 /// Counters of one executor since its worker started.

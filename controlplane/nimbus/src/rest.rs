@@ -1,0 +1,391 @@
+//! REST on loopback: what clients and supervisors ask of the leader.
+//!
+//! ```text
+//! PUT  /api/v1/blobs/{sha256}              the binary, streamed      201 new, 200 was there
+//! POST /api/v1/topologies                  SubmitRequest             201 stored, 200 stored before by the same request id
+//! GET  /api/v1/topologies                  list
+//! GET  /api/v1/topologies/{name-or-id}     status
+//! POST /api/v1/topologies/{name-or-id}/kill   {"wait_secs": n|null}  202
+//! GET  /internal/v1/blobs/{sha256}         Authorization: Bearer SECRET
+//! GET  /internal/v1/topologies/{id}/key    Authorization: Bearer SECRET; 64 hex digits
+//! GET  /livez  /readyz  /version           any nimbus
+//! ```
+//!
+//! Answers are `{"api_version":"v1","kind":...}`; errors have kind `Error` and one line in `error`. A nimbus that does not lead
+//! answers 503 with the leader's address. A foreign `Host` is 421 (DNS rebinding), a foreign `Origin` on a write 403; bodies are bounded.
+
+use crate::home::UploadError;
+use crate::leader::{Known, Shared, Term};
+use crate::status;
+use crate::submit::{self, SubmitRequest, Submitted};
+use axum::body::{Body, Bytes};
+use axum::extract::{Path, Request, State};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post, put};
+use axum::{Json, Router};
+use futures::TryStreamExt;
+use saetta_model::Name;
+use saetta_model::name::nearest;
+use saetta_store::StoreError;
+use saetta_store::paths::is_sha256;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::net::IpAddr;
+use std::sync::Arc;
+use subtle::ConstantTimeEq;
+use tokio::io::AsyncReadExt;
+
+/// Largest JSON body. A record is at most 1 MB in the store, so nothing larger could be kept.
+const JSON_BYTES_MAX: usize = 2 << 20;
+/// Longest wait that a kill may ask for, seconds: a year.
+const KILL_WAIT_SECS_MAX: f64 = 31_536_000.0;
+/// Bytes read at once when a binary is sent.
+const SEND_CHUNK_BYTES: usize = 256 << 10;
+
+/// The routes.
+pub(crate) fn router(shared: Arc<Shared>) -> Router {
+    Router::new()
+        .route("/api/v1/blobs/{sha256}", put(put_blob))
+        .route("/api/v1/topologies", get(list).post(post_topology))
+        .route("/api/v1/topologies/{topology}", get(show))
+        .route("/api/v1/topologies/{topology}/kill", post(kill))
+        .route("/internal/v1/blobs/{sha256}", get(internal_blob))
+        .route("/internal/v1/topologies/{id}/key", get(internal_key))
+        .route("/livez", get(async || envelope("Live", &json!({}))))
+        .route("/readyz", get(ready))
+        .route("/version", get(async || envelope("Version", &json!({ "version": env!("CARGO_PKG_VERSION") }))))
+        .fallback(async || {
+            ApiError::new(StatusCode::NOT_FOUND, "there is nothing at this address; the API begins at /api/v1/topologies".into())
+        })
+        .method_not_allowed_fallback(async || {
+            ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "this address does not know that method".into())
+        })
+        .layer(middleware::from_fn(guard))
+        .with_state(shared)
+}
+
+/// An answer that is an error: status and one line.
+#[derive(Debug)]
+pub(crate) struct ApiError {
+    status: StatusCode,
+    pub(crate) text: String,
+}
+
+impl ApiError {
+    pub(crate) fn new(status: StatusCode, text: String) -> Self {
+        ApiError { status, text }
+    }
+
+    pub(crate) fn invalid(text: String) -> Self {
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, text)
+    }
+
+    pub(crate) fn conflict(text: String) -> Self {
+        Self::new(StatusCode::CONFLICT, text)
+    }
+
+    pub(crate) fn internal(text: String) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, text)
+    }
+}
+
+impl From<StoreError> for ApiError {
+    fn from(e: StoreError) -> Self {
+        let status = match &e {
+            StoreError::Unavailable { .. } | StoreError::Fenced { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            StoreError::Conflict { .. } => StatusCode::CONFLICT,
+            StoreError::NotFound { .. } => StatusCode::NOT_FOUND,
+            StoreError::Refused { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+            StoreError::Corrupt { .. } => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Self::new(status, e.to_string())
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        // One line, whatever a name from outside held.
+        let text: String = self.text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        (self.status, envelope("Error", &json!({ "error": text }))).into_response()
+    }
+}
+
+/// Puts the envelope around an object.
+fn envelope<T: Serialize>(kind: &str, fields: &T) -> Json<Value> {
+    let mut body = serde_json::to_value(fields).expect("answers are always JSON");
+    let object = body.as_object_mut().expect("answers are objects");
+    object.insert("api_version".into(), "v1".into());
+    object.insert("kind".into(), kind.into());
+    Json(body)
+}
+
+/// Refuses what a browser on a foreign page could send.
+async fn guard(request: Request, next: Next) -> Response {
+    let host = request.headers().get(header::HOST).and_then(|h| h.to_str().ok()).or_else(|| request.uri().authority().map(|a| a.as_str()));
+    let Some(host) = host.filter(|h| is_loopback_host(h)).map(str::to_owned) else {
+        return ApiError::new(
+            StatusCode::MISDIRECTED_REQUEST,
+            "the Host header names another machine; use 127.0.0.1, [::1] or localhost".into(),
+        )
+        .into_response();
+    };
+    let writes = !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+    let origin = request.headers().get(header::ORIGIN);
+    if writes && origin.is_some_and(|o| o.as_bytes() != format!("http://{host}").as_bytes()) {
+        return ApiError::new(
+            StatusCode::FORBIDDEN,
+            "the Origin header names another site; changes are taken from programs and from pages of this address".into(),
+        )
+        .into_response();
+    }
+    next.run(request).await
+}
+
+fn is_loopback_host(host: &str) -> bool {
+    let name = match host.strip_prefix('[') {
+        Some(rest) => rest.split_once(']').map_or("", |(ip, _)| ip),
+        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
+    };
+    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+/// The term, or 503 with the leader's address.
+async fn leading(shared: &Shared) -> Result<Arc<Term>, ApiError> {
+    let term = shared.term.borrow().clone().filter(|t| t.lead.is_held());
+    if let Some(term) = term {
+        return Ok(term);
+    }
+    let text = match shared.store.leader().await {
+        Ok(Some(leader)) if leader.id != shared.info.id => {
+            format!("nimbus {} does not lead; ask the leader {} at {}", shared.info.id, leader.id, leader.address)
+        }
+        Ok(_) => format!("nimbus {} does not lead yet; try again in a moment", shared.info.id),
+        Err(e) => format!("nimbus {} does not lead, and who does is not known: {e}", shared.info.id),
+    };
+    Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, text))
+}
+
+/// Reads a bounded JSON body.
+async fn read_json<T: DeserializeOwned>(request: Request) -> Result<T, ApiError> {
+    let bytes = read_body(request).await?;
+    parse(&bytes)
+}
+
+async fn read_body(request: Request) -> Result<Bytes, ApiError> {
+    let too_large = || ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, format!("the body is larger than {JSON_BYTES_MAX} bytes"));
+    if announced(request.headers()).is_some_and(|n| n > JSON_BYTES_MAX as u64) {
+        return Err(too_large());
+    }
+    let limited = axum::body::to_bytes(request.into_body(), JSON_BYTES_MAX).await;
+    limited.map_err(|e| {
+        use std::error::Error;
+        // The limit is an error of its own kind below; anything else is the connection.
+        match e.source().is_some_and(|s| s.to_string().contains("length limit")) {
+            true => too_large(),
+            false => ApiError::new(StatusCode::BAD_REQUEST, format!("the body broke off: {e}")),
+        }
+    })
+}
+
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+    serde_json::from_slice(bytes).map_err(|e| {
+        // The position is in serde_json's text: line and column.
+        let status = if e.is_data() { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::BAD_REQUEST };
+        ApiError::new(status, format!("the body is not what is expected here: {e}"))
+    })
+}
+
+fn announced(headers: &HeaderMap) -> Option<u64> {
+    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+fn checked_sha256(text: &str) -> Result<&str, ApiError> {
+    if is_sha256(text) {
+        return Ok(text);
+    }
+    let shown: String = text.chars().take(80).collect();
+    Err(ApiError::invalid(format!("{shown:?} is not a SHA-256 in 64 lower-case hex digits")))
+}
+
+async fn put_blob(State(shared): State<Arc<Shared>>, Path(sha256): Path<String>, request: Request) -> Result<Response, ApiError> {
+    leading(&shared).await?;
+    let sha256 = checked_sha256(&sha256)?;
+    // A binary that is there is not sent again: the answer comes before the body.
+    if shared.home.blob_bytes(sha256).is_some() && shared.home.touch_blob(sha256).is_ok() {
+        return Ok((StatusCode::OK, envelope("Blob", &json!({ "sha256": sha256, "new": false }))).into_response());
+    }
+    let length = announced(request.headers());
+    shared.home.receive(sha256, request.into_body(), length).await.map_err(|e| match e {
+        UploadError::TooLarge => {
+            ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, format!("the binary is larger than {} bytes; strip it", crate::BLOB_BYTES_MAX))
+        }
+        UploadError::WrongHash { got } => {
+            ApiError::invalid(format!("the bytes that came have SHA-256 {got}, not {sha256}; nothing was kept"))
+        }
+        UploadError::Elf(e) => ApiError::invalid(e.to_string()),
+        UploadError::Broken(why) => ApiError::new(StatusCode::BAD_REQUEST, format!("the upload broke off: {why}; nothing was kept")),
+        UploadError::Full(why) => ApiError::new(StatusCode::INSUFFICIENT_STORAGE, format!("nimbus.dir has no room for the binary: {why}")),
+        UploadError::Io(why) => ApiError::internal(format!("the binary could not be written: {why}")),
+    })?;
+    Ok((StatusCode::CREATED, envelope("Blob", &json!({ "sha256": sha256, "new": true }))).into_response())
+}
+
+async fn post_topology(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, ApiError> {
+    let term = leading(&shared).await?;
+    let asked: SubmitRequest = read_json(request).await?;
+    // A client that goes away must not stop a submission half way: it runs to its end in a task of its own.
+    let done = tokio::spawn(async move { submit::submit(&shared, &term, asked).await });
+    let Submitted { record, notes, new } = done.await.map_err(|e| ApiError::internal(e.to_string()))??;
+    let status = if new { StatusCode::CREATED } else { StatusCode::OK };
+    Ok((status, envelope("Topology", &json!({ "id": record.id, "name": record.name, "state": record.state.word(), "notes": notes })))
+        .into_response())
+}
+
+async fn list(State(shared): State<Arc<Shared>>) -> Result<Response, ApiError> {
+    leading(&shared).await?;
+    let known = Known::read(&*shared.store).await?;
+    let items: Vec<_> = known.cluster.topologies.values().map(|r| status::summary(&known.cluster, r)).collect();
+    let unreadable: Vec<_> = known.corrupt.values().flatten().map(|c| json!({ "path": c.path, "why": c.why })).collect();
+    let mut fields = json!({ "items": items });
+    if !unreadable.is_empty() {
+        fields["unreadable"] = unreadable.into();
+    }
+    Ok(envelope("TopologyList", &fields).into_response())
+}
+
+async fn show(State(shared): State<Arc<Shared>>, Path(topology): Path<String>) -> Result<Response, ApiError> {
+    leading(&shared).await?;
+    let known = Known::read(&*shared.store).await?;
+    let id = find(&known, &topology)?;
+    let explanation = shared.explanations.lock().expect("nothing panics while it holds this").get(&id).cloned();
+    let full = status::full(&known.cluster, &known.cluster.topologies[&id], explanation.as_ref());
+    let errors = shared.store.errors(&id).await?;
+    let mut fields = serde_json::to_value(full).expect("a status is always JSON");
+    fields["errors"] = serde_json::to_value(errors).expect("errors are always JSON");
+    Ok(envelope("Topology", &fields).into_response())
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct KillRequest {
+    /// Seconds; absent = the topology's message timeout.
+    #[serde(default)]
+    wait_secs: Option<f64>,
+}
+
+async fn kill(State(shared): State<Arc<Shared>>, Path(topology): Path<String>, request: Request) -> Result<Response, ApiError> {
+    let term = leading(&shared).await?;
+    let body = read_body(request).await?;
+    let asked: KillRequest = if body.is_empty() { KillRequest::default() } else { parse(&body)? };
+    let wait_ms = match asked.wait_secs {
+        Some(secs) if !(0.0..=KILL_WAIT_SECS_MAX).contains(&secs) => {
+            return Err(ApiError::invalid(format!("wait_secs = {secs}: allowed are 0 to {KILL_WAIT_SECS_MAX} seconds")));
+        }
+        wait => wait.map(|secs| (secs * 1000.0) as u64),
+    };
+    let known = Known::read(&*shared.store).await?;
+    let id = find(&known, &topology)?;
+    let done = tokio::spawn(async move { submit::kill(&shared, &term, &id, wait_ms).await });
+    let record = done.await.map_err(|e| ApiError::internal(e.to_string()))??;
+    let deadline_ms = match record.state {
+        saetta_model::TopologyState::Killed { deadline_ms } => Some(deadline_ms),
+        _ => None,
+    };
+    let fields = json!({ "id": record.id, "name": record.name, "state": record.state.word(), "deadline_ms": deadline_ms });
+    Ok((StatusCode::ACCEPTED, envelope("Topology", &fields)).into_response())
+}
+
+/// A topology by name, else by id. Unknown = 404 with what is near.
+fn find(known: &Known, text: &str) -> Result<Name, ApiError> {
+    let topologies = &known.cluster.topologies;
+    if let Some(record) = topologies.values().find(|r| r.name.as_str() == text).or_else(|| topologies.get(text)) {
+        return Ok(record.id.clone());
+    }
+    let shown: String = text.chars().take(160).collect();
+    let names = topologies.values().map(|r| r.name.as_str()).chain(topologies.keys().map(Name::as_str));
+    let hint = match nearest(&shown, names) {
+        Some(near) => format!("; did you mean `{near}`?"),
+        None if topologies.is_empty() => "; no topology is here".into(),
+        None => "; `saetta list` shows what is here".into(),
+    };
+    Err(ApiError::new(StatusCode::NOT_FOUND, format!("no topology {shown:?}{hint}")))
+}
+
+fn authenticated(shared: &Shared, headers: &HeaderMap) -> Result<(), ApiError> {
+    let given = headers.get(header::AUTHORIZATION).and_then(|v| v.as_bytes().strip_prefix(b"Bearer ")).unwrap_or_default();
+    if bool::from(given.ct_eq(shared.home.secret().as_bytes())) {
+        return Ok(());
+    }
+    Err(ApiError::new(
+        StatusCode::UNAUTHORIZED,
+        "this address is for supervisors: send `Authorization: Bearer` with the content of cluster.secret.file, the same file nimbus uses"
+            .into(),
+    ))
+}
+
+async fn internal_blob(State(shared): State<Arc<Shared>>, Path(sha256): Path<String>, headers: HeaderMap) -> Result<Response, ApiError> {
+    authenticated(&shared, &headers)?;
+    let sha256 = checked_sha256(&sha256)?;
+    let not_here =
+        |e: std::io::Error| ApiError::new(StatusCode::NOT_FOUND, format!("binary {sha256} is not on nimbus {}: {e}", shared.info.id));
+    let file = tokio::fs::File::open(shared.home.blob_path(sha256)).await.map_err(not_here)?;
+    let len = file.metadata().await.map_err(not_here)?.len();
+    let chunks = futures::stream::try_unfold(file, async |mut file| {
+        let mut chunk = vec![0; SEND_CHUNK_BYTES];
+        let n = file.read(&mut chunk).await?;
+        chunk.truncate(n);
+        Ok::<_, std::io::Error>((n > 0).then_some((Bytes::from(chunk), file)))
+    });
+    let mut response = Body::from_stream(chunks.into_stream()).into_response();
+    response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(len));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    Ok(response)
+}
+
+async fn internal_key(State(shared): State<Arc<Shared>>, Path(id): Path<String>, headers: HeaderMap) -> Result<Response, ApiError> {
+    authenticated(&shared, &headers)?;
+    let id = Name::new(&id).map_err(|e| ApiError::invalid(e.to_string()))?;
+    let reading = {
+        let (shared, id) = (shared.clone(), id.clone());
+        tokio::task::spawn_blocking(move || shared.home.key(&id))
+    };
+    match reading.await.map_err(|e| ApiError::internal(e.to_string()))? {
+        Ok(key) => Ok(hex::encode(key).into_response()),
+        Err(e) => Err(ApiError::new(StatusCode::NOT_FOUND, format!("the key of topology {id} is not on nimbus {}: {e}", shared.info.id))),
+    }
+}
+
+async fn ready(State(shared): State<Arc<Shared>>) -> Result<Response, ApiError> {
+    let leads = shared.term.borrow().is_some();
+    match shared.store.leader().await? {
+        Some(leader) => Ok(envelope("Ready", &json!({ "leader": leader.address, "leads": leads })).into_response()),
+        None => Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "no nimbus leads now".into())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_this_machine_are_hosts() {
+        for good in ["127.0.0.1", "127.0.0.1:6627", "localhost:1", "LOCALHOST", "[::1]:6627", "127.9.9.9:1"] {
+            assert!(is_loopback_host(good), "{good}");
+        }
+        for bad in [
+            "",
+            "example.org",
+            "example.org:6627",
+            "10.0.0.1:6627",
+            "127.0.0.1.example.org",
+            "localhost.example.org:1",
+            "[::2]:1",
+            "::1.org",
+        ] {
+            assert!(!is_loopback_host(bad), "{bad}");
+        }
+    }
+}
