@@ -1,1 +1,37 @@
-//! Not built yet.
+//! Core loops: executors placed on pinned threads, frames moved between them, nothing else.
+//!
+//! The walk of a tuple, file by file: `emit.rs` (a component emits) -> `grouping.rs` (which tasks) -> `io.rs` (which lane, and is there
+//! credit) -> `lane.rs` (bytes cross) -> `core_loop.rs` (the receiving loop finds the executor) -> `executor.rs` (it handles).
+//!
+//! Not here: an async runtime, ZooKeeper, disk, locks, log lines, user types (a component is a trait object that is handed runs of
+//! frames). Per tuple no allocation and no system call.
+
+mod affinity;
+mod component;
+mod core_loop;
+mod credit;
+mod emit;
+mod engine;
+mod executor;
+mod grouping;
+#[expect(unsafe_code, reason = "a frame over a quarter of its ring crosses as a pointer to its bytes")]
+mod handle;
+mod io;
+mod lane;
+mod limits;
+mod plan;
+mod program;
+mod queue;
+mod remote;
+mod stats;
+mod wait;
+
+pub use affinity::{allowed_cores, pin};
+pub use component::{Component, Fail, Progress};
+pub use core_loop::{Command, CoreLoop, Links};
+pub use emit::Cx;
+pub use engine::{Engine, LoopHandle, Running};
+pub use limits::*;
+pub use plan::{EnginePlan, Options, PlanError, PlannedExecutor, RemoteExecutor, WaitMode};
+pub use program::{ComponentFactory, KeyFn, Program, ProgramComponent};
+pub use stats::{ErrorReport, ExecutorStats, LoopStats, Shared};

@@ -15,8 +15,10 @@ pub const HEADER_BYTES: usize = 16;
 pub const BIRTH: u16 = 1;
 /// The payload is a handle to process memory; never on a wire.
 pub const HANDLE: u16 = 2;
+/// No tuple: the source task has ended, and nothing of it follows on this lane.
+pub const END: u16 = 4;
 /// The flags a peer may set.
-pub const WIRE_FLAGS: u16 = BIRTH;
+pub const WIRE_FLAGS: u16 = BIRTH | END;
 /// Bytes of a birth block.
 pub const BIRTH_BYTES: usize = 8;
 
@@ -33,7 +35,7 @@ pub struct Header {
     pub len: u32,
     /// Index of the stream in the topology.
     pub stream: u16,
-    /// `BIRTH`, `HANDLE`.
+    /// `BIRTH`, `HANDLE`, `END`.
     pub flags: u16,
     /// Receiving task.
     pub target: u32,

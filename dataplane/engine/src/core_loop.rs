@@ -1,0 +1,605 @@
+//! A core loop: one thread, one core, all executors placed on it, run to completion one duty cycle at a time.
+//!
+//! Order of a cycle: commands; links and lanes, frames handled where they lie; inboxes; outboxes, iterators, spouts; flush; credit;
+//! housekeeping by deadline. It returns how much was done, and the idle strategy sees only that.
+//! Loops know nothing of threads: `engine.rs` runs one per thread, tests step them by hand.
+
+use crate::credit::{CreditIn, SharedLimit, grant};
+use crate::executor::{Executor, run_bytes};
+use crate::io::{Dest, Io, Via};
+use crate::lane::{LaneIn, unhandle};
+use crate::limits::{PARK_BUSY_NS_MAX, PARK_NS_MAX, RUN_FRAMES_MAX};
+use crate::plan::Options;
+use crate::remote::Remote;
+use crate::stats::{LoopStats, Shared};
+use crate::wait::{Idle, Pause};
+use crossbeam_queue::ArrayQueue;
+use hdrhistogram::Histogram;
+use saetta_ring::Sleeper;
+use saetta_transport::{CarrierRefused, Inbound, LinkEnd, LinkId, Peer, UringCarrier};
+use saetta_tuple::frame::{END, Frame, HANDLE, check_run};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Bytes of one lane handled before they are given back and the next lane is looked at.
+const LANE_BYTES_MAX: usize = 16 << 10;
+/// Housekeeping: counters of waiting bytes, sampler.
+const HOUSEKEEPING_NS: u64 = 10_000_000;
+/// No executor of this loop.
+const NOT_HERE: u16 = u16::MAX;
+
+/// What others ask of a loop.
+pub enum Command {
+    /// Spouts on or off.
+    Activate(bool),
+    /// Spouts end as if they had said Done.
+    EndSpouts,
+    /// A link whose handshake is done.
+    AddLink {
+        /// The connection.
+        socket: OwnedFd,
+        /// Who is at its other end.
+        peer: Peer,
+    },
+    /// The route table of executors elsewhere: (executor's place in the layout, its placement and loop).
+    Routes(Vec<crate::plan::RemoteExecutor>),
+    /// Say goodbye to peers, flush, end the loop.
+    Stop,
+}
+
+/// The links of one loop. Made, used and dropped on the loop's own thread; stepped loops and lonely workers have none.
+pub struct Links(Option<UringCarrier>);
+
+impl Links {
+    /// No links: nothing of the topology runs in another worker.
+    pub fn none() -> Self {
+        Links(None)
+    }
+    /// A carrier for the calling thread. The error is the one line that says why the kernel refuses io_uring.
+    pub fn open() -> Result<Self, CarrierRefused> {
+        UringCarrier::new().map(|c| Links(Some(c)))
+    }
+}
+
+/// A lane from another loop of this worker.
+pub(crate) struct LaneFrom {
+    pub(crate) lane: LaneIn,
+    /// Limits the other loop reads, by local executor.
+    pub(crate) limits: Vec<Option<SharedLimit>>,
+}
+
+/// See the head of this file.
+pub struct CoreLoop {
+    pub(crate) index: usize,
+    pub(crate) core: u32,
+    pub(crate) executors: Vec<Executor>,
+    pub(crate) io: Io,
+    pub(crate) lanes_in: Vec<LaneFrom>,
+    /// By local executor, by lane (0 = this loop, then `lanes_in`, then `io.remotes`).
+    pub(crate) credit_in: Vec<Vec<CreditIn>>,
+    /// Windows, by local executor: for lanes that begin later.
+    pub(crate) windows: Vec<u64>,
+    /// Place of the local executor that holds a task, by task id; `NOT_HERE` otherwise.
+    pub(crate) local_of_task: Vec<u16>,
+    /// Place in the layout of each local executor.
+    pub(crate) ordinals: Vec<u32>,
+    /// Checks of archives from other processes, by stream.
+    pub(crate) checks: Arc<[fn(&[u8]) -> bool]>,
+    /// Remote loop behind a link, by the link's place.
+    pub(crate) remote_of_link: Vec<Option<u16>>,
+    pub(crate) commands: Arc<ArrayQueue<Command>>,
+    pub(crate) sleeper: Arc<Sleeper>,
+    pub(crate) stats: Arc<LoopStats>,
+    pub(crate) idle: Idle,
+    pub(crate) spouts_on: bool,
+    pub(crate) stopping: bool,
+    pub(crate) received_bytes: u64,
+    pub(crate) discarded: u64,
+    pub(crate) housekeeping_ns: u64,
+    pub(crate) credit_owed: bool,
+    pub(crate) options: Options,
+    pub(crate) layout_executors: Vec<saetta_model::parallelism::ExecutorId>,
+}
+
+/// The parts of a loop that incoming frames need, apart from where the frames lie.
+struct Receiver<'a> {
+    executors: &'a mut [Executor],
+    io: &'a mut Io,
+    credit_in: &'a mut [Vec<CreditIn>],
+    local_of_task: &'a [u16],
+    discarded: &'a mut u64,
+}
+
+impl Receiver<'_> {
+    /// Takes every frame of `window`: handled in place where its executor is free, else copied into its inbox, where credit keeps room.
+    fn take(&mut self, window: &[u8], lane: usize) {
+        let mut at = 0;
+        while let Some(frame) = Frame::first(&window[at..]) {
+            let header = frame.header;
+            let place = self.local_of_task.get(header.target as usize).copied().unwrap_or(NOT_HERE);
+            if place == NOT_HERE {
+                *self.discarded += 1;
+                drop(unhandle(&frame));
+                at += frame.bytes.len();
+                continue;
+            }
+            let place = place as usize;
+            if header.flags & HANDLE != 0 {
+                let whole = unhandle(&frame).expect("the flag says so");
+                at += frame.bytes.len();
+                self.take_run(&whole, lane, place);
+                continue;
+            }
+            at += self.take_run(&window[at..], lane, place);
+        }
+    }
+
+    /// Takes the frames at the front of `window` that are for the executor at `place`; returns their bytes.
+    #[inline]
+    fn take_run(&mut self, window: &[u8], lane: usize, place: usize) -> usize {
+        let executor = &mut self.executors[place];
+        let mut handled = 0;
+        if self.io.inboxes[place].lanes[lane].is_empty() {
+            handled = executor.drive(window, u32::MAX, self.io);
+            self.credit_in[place][lane].consume(handled);
+        }
+        // The next frame is another executor's, a handle, or waits for an output.
+        let rest = &window[handled..];
+        let run = if self.executors[place].out.blocked() || handled == 0 { plain_run_bytes(rest, self.executors[place].id) } else { 0 };
+        if run > 0 {
+            let inbox = &mut self.io.inboxes[place];
+            inbox.lanes[lane].push(&rest[..run]);
+            inbox.pending = true;
+        }
+        handled + run
+    }
+}
+
+/// As `run_bytes`, up to the first handle frame: handles are resolved by the caller.
+fn plain_run_bytes(window: &[u8], id: saetta_model::parallelism::ExecutorId) -> usize {
+    let mut at = 0;
+    while let Some(frame) = Frame::first(&window[at..]) {
+        if frame.header.flags & HANDLE != 0 {
+            break;
+        }
+        let n = run_bytes(&window[at..at + frame.bytes.len()], id);
+        if n == 0 {
+            break;
+        }
+        at += n;
+    }
+    at
+}
+
+impl CoreLoop {
+    /// One duty cycle. Returns how much was done: 0 = nothing found.
+    pub fn turn(&mut self, links: &mut Links) -> usize {
+        let now_ns = self.io.now_ns();
+        let mut work = self.obey(links);
+        work += self.receive_links(links, now_ns);
+        work += self.receive_lanes();
+        work += self.empty_inboxes();
+        for place in 0..self.executors.len() {
+            let inbox_empty = !self.io.inboxes[place].pending;
+            work += self.executors[place].turn(self.spouts_on && !self.stopping, inbox_empty, &mut self.io);
+            self.flush_lanes();
+        }
+        work += self.flush_links(links, now_ns);
+        self.give_credit(links, work == 0);
+        if now_ns >= self.housekeeping_ns || work == 0 {
+            self.keep_house(links, now_ns);
+        }
+        // Relaxed: a watchdog only compares two readings of it.
+        self.stats.turns.store(self.stats.turns.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        work
+    }
+
+    fn obey(&mut self, links: &mut Links) -> usize {
+        let mut work = 0;
+        while let Some(command) = self.commands.pop() {
+            work += 1;
+            match command {
+                Command::Activate(on) => self.spouts_on = on,
+                Command::EndSpouts => self.executors.iter_mut().for_each(Executor::stop_asking),
+                Command::AddLink { socket, peer } => self.add_link(links, socket, peer),
+                Command::Routes(remotes) => self.route(links, &remotes),
+                Command::Stop => {
+                    self.stopping = true;
+                    if let Some(carrier) = &mut links.0 {
+                        for remote in &self.io.remotes {
+                            if let Some(link) = remote.link {
+                                carrier.say_goodbye(link);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        work
+    }
+
+    fn receive_lanes(&mut self) -> usize {
+        let CoreLoop { executors, io, lanes_in, credit_in, local_of_task, discarded, received_bytes, .. } = self;
+        let mut work = 0;
+        for (number, from) in lanes_in.iter_mut().enumerate() {
+            let window = from.lane.readable();
+            if window.is_empty() {
+                continue;
+            }
+            let n = whole_frames(window, LANE_BYTES_MAX);
+            Receiver { executors, io, credit_in, local_of_task, discarded }.take(&window[..n], number + 1);
+            from.lane.release(n);
+            *received_bytes += n as u64;
+            work += n;
+        }
+        work
+    }
+
+    fn receive_links(&mut self, links: &mut Links, now_ns: u64) -> usize {
+        let Some(carrier) = &mut links.0 else { return 0 };
+        let mut events = LinkEvents { owner: self, bad: None };
+        let mut work = carrier.poll(now_ns, &mut events);
+        if let Some((link, why)) = events.bad.take() {
+            // Bytes that pass the link's checks but are no frames or archives: the peer is broken.
+            carrier.close(link);
+            self.io.shared.report(&saetta_model::name::Name::system("__system"), format!("closed a link: {why}"));
+            work += 1;
+        }
+        work
+    }
+
+    fn empty_inboxes(&mut self) -> usize {
+        let mut work = 0;
+        for place in 0..self.executors.len() {
+            if !self.io.inboxes[place].pending || self.executors[place].out.blocked() {
+                continue;
+            }
+            for lane in 0..self.io.inboxes[place].lanes.len() {
+                if self.io.inboxes[place].lanes[lane].is_empty() {
+                    continue;
+                }
+                let mut taken = self.io.inboxes[place].lanes[lane].take();
+                let n = self.executors[place].drive(taken.frames(), RUN_FRAMES_MAX, &mut self.io);
+                taken.consume(n);
+                self.io.inboxes[place].lanes[lane].put(taken);
+                self.credit_in[place][lane].consume(n);
+                work += n;
+                self.flush_lanes();
+            }
+            self.io.inboxes[place].pending = self.io.inboxes[place].lanes.iter().any(|l| !l.is_empty());
+        }
+        work
+    }
+
+    #[inline]
+    fn flush_lanes(&mut self) {
+        for lane in &mut self.io.lanes {
+            lane.flush();
+        }
+    }
+
+    fn flush_links(&mut self, links: &mut Links, now_ns: u64) -> usize {
+        let Some(carrier) = &mut links.0 else { return 0 };
+        for remote in &mut self.io.remotes {
+            let Some(link) = remote.link else { continue };
+            let mut at = 0;
+            while let Some(frame) = Frame::first(&remote.staging[at..]) {
+                if !carrier.stage(link, frame.bytes) {
+                    break;
+                }
+                at += frame.bytes.len();
+            }
+            if at == remote.staging.len() {
+                remote.staging.clear();
+            } else {
+                remote.staging.drain(..at);
+            }
+        }
+        carrier.flush(now_ns)
+    }
+
+    /// Tells emitters what came free: at half a window, and everything when there was nothing else to do.
+    fn give_credit(&mut self, links: &mut Links, idle: bool) {
+        let n_lanes = self.lanes_in.len();
+        let mut owed = false;
+        for place in 0..self.executors.len() {
+            if let Some(limit) = self.credit_in[place][0].due(idle) {
+                self.io.credits[self.ordinals[place] as usize].raise(limit);
+            }
+            for number in 0..n_lanes {
+                let from = &self.lanes_in[number];
+                let Some(shared) = &from.limits[place] else { continue };
+                if let Some(limit) = self.credit_in[place][number + 1].due(idle) {
+                    grant(shared, limit);
+                    from.lane.notify_writer();
+                }
+            }
+            let first_task = self.executors[place].id.first;
+            for (number, remote) in self.io.remotes.iter().enumerate() {
+                let (Some(link), Some(carrier)) = (remote.link, &mut links.0) else { continue };
+                let credit = &mut self.credit_in[place][n_lanes + 1 + number];
+                // Over a link an idle grant would cost a segment per message; it waits for the housekeeping deadline.
+                if let Some(limit) = credit.due(false) {
+                    carrier.grant(link, first_task, limit);
+                } else {
+                    owed |= credit.owes();
+                }
+            }
+        }
+        self.credit_owed = owed;
+    }
+
+    #[cold]
+    fn keep_house(&mut self, links: &mut Links, now_ns: u64) {
+        self.settle_link_credit(links);
+        if now_ns >= self.housekeeping_ns {
+            self.housekeeping_ns = now_ns + HOUSEKEEPING_NS;
+            for executor in self.executors.iter_mut().filter(|e| e.out.is_spout) {
+                executor.adapt_sampler(now_ns);
+            }
+        }
+        let mut waiting = 0;
+        for place in 0..self.executors.len() {
+            self.executors[place].publish();
+            waiting += self.executors[place].out.outbox_bytes + usize::from(!self.executors[place].out.pulls.is_empty());
+            waiting += self.io.inboxes[place].lanes.iter().map(crate::queue::FrameQueue::bytes).sum::<usize>();
+        }
+        waiting += self.io.lanes.iter_mut().map(crate::lane::LaneOut::unread_bytes).sum::<usize>();
+        waiting += self.io.remotes.iter().map(|r| r.staging.len()).sum::<usize>();
+        if let Some(carrier) = &links.0 {
+            waiting += self.io.remotes.iter().filter_map(|r| r.link).filter(|l| !carrier.drained(*l)).count();
+        }
+        self.stats.discarded.store(self.discarded, Ordering::Relaxed);
+        self.stats.sent_bytes.store(self.io.sent_bytes, Ordering::Relaxed);
+        self.stats.received_bytes.store(self.received_bytes, Ordering::Relaxed);
+        self.stats.waiting_bytes.store(waiting as u64, Ordering::Release);
+        let ended = waiting == 0 && self.executors.iter().all(Executor::ended);
+        self.stats.ended.store(ended, Ordering::Release);
+    }
+
+    /// Grants over links what is owed below half a window: at the housekeeping deadline, so that a frame larger than what is left of a
+    /// window is never stuck.
+    fn settle_link_credit(&mut self, links: &mut Links) {
+        if !self.credit_owed {
+            return;
+        }
+        let n_lanes = self.lanes_in.len();
+        let Some(carrier) = &mut links.0 else { return };
+        for place in 0..self.executors.len() {
+            let first_task = self.executors[place].id.first;
+            for (number, remote) in self.io.remotes.iter().enumerate() {
+                let Some(link) = remote.link else { continue };
+                if let Some(limit) = self.credit_in[place][n_lanes + 1 + number].due(true) {
+                    carrier.grant(link, first_task, limit);
+                }
+            }
+        }
+        self.credit_owed = false;
+    }
+
+    fn add_link(&mut self, links: &mut Links, socket: OwnedFd, peer: Peer) {
+        let system = saetta_model::name::Name::system("__system");
+        let Some(carrier) = &mut links.0 else {
+            self.io.shared.report(&system, "a link for a loop without a carrier".into());
+            return;
+        };
+        let Some(number) = self.io.remotes.iter().position(|r| r.placement == peer.placement && r.on_loop == peer.remote_loop) else {
+            self.io.shared.report(
+                &system,
+                format!("a link from placement {:x} loop {}, which this worker exchanges nothing with", peer.placement, peer.remote_loop),
+            );
+            return;
+        };
+        if let Some(old) = self.io.remotes[number].link.take() {
+            // The peer connected again before this side saw the old link end.
+            carrier.close(old);
+            self.remote_of_link[old.place()] = None;
+            self.lose_link(number);
+        }
+        let now_ns = self.io.now_ns();
+        let Some(carrier) = &mut links.0 else { return };
+        match carrier.add(socket, peer, now_ns) {
+            Ok(link) => {
+                if self.remote_of_link.len() <= link.place() {
+                    self.remote_of_link.resize(link.place() + 1, None);
+                }
+                self.remote_of_link[link.place()] = Some(number as u16);
+                self.io.remotes[number].link = Some(link);
+                let lane = self.lanes_in.len() + 1 + number;
+                for place in 0..self.executors.len() {
+                    let held = self.io.inboxes[place].lanes[lane].bytes() as u64;
+                    let limit = self.credit_in[place][lane].restart(held);
+                    carrier.grant(link, self.executors[place].id.first, limit);
+                }
+            }
+            Err(e) => self.io.shared.report(&system, format!("a link could not be taken: {e}")),
+        }
+    }
+
+    /// The link to a remote loop is gone: its credit is void, what was staged is discarded and counted.
+    fn lose_link(&mut self, number: usize) {
+        let staged = std::mem::take(&mut self.io.remotes[number].staging);
+        let mut run = &staged[..];
+        while let Some(frame) = Frame::first(run) {
+            self.discarded += u64::from(frame.header.flags & END == 0);
+            run = &run[frame.bytes.len()..];
+        }
+        for dest in &self.io.dests {
+            if dest.via == Via::Remote(number as u16) {
+                self.io.credits[dest.credit as usize].void();
+            }
+        }
+    }
+
+    /// Executors elsewhere changed place. Frames not yet in a lane go to the new place.
+    fn route(&mut self, links: &mut Links, remotes: &[crate::plan::RemoteExecutor]) {
+        let n_executors = self.layout_executors.len();
+        for ordinal in 0..n_executors {
+            let id = self.layout_executors[ordinal];
+            if self.io.dests[id.first as usize].via != Via::Nowhere && !matches!(self.io.dests[id.first as usize].via, Via::Remote(_)) {
+                continue;
+            }
+            let via = match remotes.iter().find(|r| r.id == id) {
+                None => Via::Nowhere,
+                Some(r) => Via::Remote(self.remote_number(r.placement, r.on_loop) as u16),
+            };
+            if self.io.dests[id.first as usize].via != via {
+                for task in id.tasks() {
+                    self.io.dests[task as usize] = Dest { via, credit: ordinal as u32 };
+                }
+                self.io.credits[ordinal].void();
+            }
+        }
+        // Lanes whose worker is no longer named close their links.
+        for number in 0..self.io.remotes.len() {
+            let named =
+                remotes.iter().any(|r| r.placement == self.io.remotes[number].placement && r.on_loop == self.io.remotes[number].on_loop);
+            if !named && let (Some(link), Some(carrier)) = (self.io.remotes[number].link.take(), &mut links.0) {
+                carrier.close(link);
+                self.remote_of_link[link.place()] = None;
+                self.lose_link(number);
+            }
+        }
+    }
+
+    /// Number of a remote loop, made when it is new.
+    fn remote_number(&mut self, placement: u64, on_loop: u32) -> usize {
+        if let Some(number) = self.io.remotes.iter().position(|r| r.placement == placement && r.on_loop == on_loop) {
+            return number;
+        }
+        self.io.remotes.push(Remote::new(placement, on_loop));
+        for place in 0..self.executors.len() {
+            self.io.inboxes[place].lanes.push(Default::default());
+            self.credit_in[place].push(CreditIn::new(self.windows[place]));
+        }
+        self.io.remotes.len() - 1
+    }
+
+    /// True when anything waits to be looked at: the last look before sleeping.
+    fn has_input(&mut self) -> bool {
+        !self.commands.is_empty() || self.lanes_in.iter_mut().any(|l| !l.lane.is_empty())
+    }
+
+    /// Runs until told to stop or until something fatal. Returns the latencies it saw.
+    pub fn run(mut self, links: &mut Links) -> Histogram<u64> {
+        loop {
+            let work = self.turn(links);
+            if self.over(links) {
+                self.keep_house(links, u64::MAX);
+                return self.io.latency_ns;
+            }
+            match self.idle.after(work, self.io.now_ns()) {
+                Pause::Spin => std::hint::spin_loop(),
+                Pause::Yield => std::thread::yield_now(),
+                Pause::Park => self.park(links),
+            }
+        }
+    }
+
+    fn over(&mut self, links: &mut Links) -> bool {
+        if self.io.shared.fatal.get().is_some() {
+            return true;
+        }
+        self.stopping && links.0.as_ref().is_none_or(|_| self.io.remotes.iter().all(|r| r.link.is_none()))
+    }
+
+    fn park(&mut self, links: &mut Links) {
+        self.sleeper.about_to_sleep();
+        if !self.has_input() {
+            let busy = self.credit_owed
+                || self.stopping
+                || self.executors.iter().any(|e| e.out.blocked() || (self.spouts_on && e.may_ask()))
+                || self.io.lanes.iter().any(|l| !l.staging.is_empty())
+                || self.io.remotes.iter().any(|r| !r.staging.is_empty());
+            let timeout = Duration::from_nanos(if busy { PARK_BUSY_NS_MAX } else { PARK_NS_MAX });
+            match &mut links.0 {
+                Some(carrier) => carrier.wait(self.sleeper.as_fd(), timeout),
+                None => self.sleeper.wait(timeout),
+            }
+        }
+        self.sleeper.awake();
+    }
+
+    /// Latencies of sampled tuples that ended on this loop, spout emit to last bolt, nanoseconds. For loops stepped by hand.
+    pub fn latency_ns(&self) -> &Histogram<u64> {
+        &self.io.latency_ns
+    }
+
+    /// What all loops of the engine share.
+    pub fn shared(&self) -> &Arc<Shared> {
+        &self.io.shared
+    }
+}
+
+/// Bytes of whole frames at the front of `window`: at least one, then up to `max`.
+fn whole_frames(window: &[u8], max: usize) -> usize {
+    if window.len() <= max {
+        return window.len();
+    }
+    let mut at = 0;
+    while at < max
+        && let Some(frame) = Frame::first(&window[at..])
+    {
+        at += frame.bytes.len();
+    }
+    at
+}
+
+/// Takes what the carrier hands over.
+struct LinkEvents<'a> {
+    owner: &'a mut CoreLoop,
+    bad: Option<(LinkId, &'static str)>,
+}
+
+impl Inbound for LinkEvents<'_> {
+    fn frames(&mut self, link: LinkId, frames: &[u8]) {
+        let Some(number) = self.owner.remote_of_link.get(link.place()).copied().flatten() else { return };
+        if self.bad.is_some_and(|(bad, _)| bad == link) {
+            return;
+        }
+        if let Err(why) = check_archives(frames, &self.owner.checks) {
+            self.bad = Some((link, why));
+            return;
+        }
+        let lane = self.owner.lanes_in.len() + 1 + number as usize;
+        self.owner.received_bytes += frames.len() as u64;
+        let CoreLoop { executors, io, credit_in, local_of_task, discarded, .. } = &mut *self.owner;
+        Receiver { executors, io, credit_in, local_of_task, discarded }.take(frames, lane);
+    }
+
+    fn credit(&mut self, link: LinkId, executor: u32, limit: u64) {
+        let Some(number) = self.owner.remote_of_link.get(link.place()).copied().flatten() else { return };
+        let Some(dest) = self.owner.io.dests.get(executor as usize) else { return };
+        if dest.via == Via::Remote(number) {
+            self.owner.io.credits[dest.credit as usize].raise(limit);
+        }
+    }
+
+    fn ended(&mut self, link: LinkId, end: LinkEnd) {
+        let Some(number) = self.owner.remote_of_link.get_mut(link.place()).and_then(Option::take) else { return };
+        self.owner.io.remotes[number as usize].link = None;
+        self.owner.lose_link(number as usize);
+        if let saetta_transport::Ending::Lost { reason } = &end.how {
+            let text = format!("link lost: {reason}; {} frame bytes unsent, {} unconfirmed", end.unsent_bytes, end.unconfirmed_bytes);
+            self.owner.io.shared.report(&saetta_model::name::Name::system("__system"), text);
+        }
+    }
+}
+
+/// Bytes from another process are checked once, here: headers, then each archive against its stream.
+fn check_archives(frames: &[u8], checks: &[fn(&[u8]) -> bool]) -> Result<(), &'static str> {
+    check_run(frames)?;
+    let mut run = frames;
+    while let Some(frame) = Frame::first(run) {
+        if frame.header.flags & END == 0 {
+            let check = checks.get(frame.header.stream as usize).ok_or("a frame of an unknown stream")?;
+            if !check(frame.archive()) {
+                return Err("a frame whose archive is not valid for its stream");
+            }
+        }
+        run = &run[frame.bytes.len()..];
+    }
+    Ok(())
+}

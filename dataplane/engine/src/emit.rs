@@ -1,0 +1,401 @@
+//! What a component emits becomes a frame: routed, stamped, and put into a lane or the executor's outbox.
+//!
+//! Before: user code in `handle`, `next` or `finish`. After: `io.rs`. With one subscription the archive is written straight into the lane's
+//! private staging; only a tuple with several receivers is written aside and copied.
+
+use crate::component::Fail;
+use crate::grouping::{Chosen, Subscription};
+use crate::io::{Io, Via};
+use crate::limits::PULL_ITEMS_MAX;
+use crate::queue::FrameQueue;
+use saetta_ring::prefetch;
+use saetta_tuple::frame::{BIRTH, BIRTH_BYTES, END, Frame, HANDLE, HEADER_BYTES, Header};
+use saetta_tuple::{Emit, EncodeError, Encoder};
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+
+/// Bytes ahead of the frame being handled that are fetched.
+const PREFETCH_BYTES: usize = 256;
+
+/// One output stream of one task.
+pub(crate) struct Output {
+    /// Index in the topology.
+    pub(crate) stream: u16,
+    pub(crate) subscriptions: Vec<Subscription>,
+    /// The only lane (and, in this loop, executor) behind all targets of the only subscription, if it is so.
+    pub(crate) single: Option<Via>,
+}
+
+/// An iterator a component left to be pulled: true = used up.
+type Pull = Box<dyn FnMut(&mut Cx<'_>) -> bool + Send>;
+
+/// Which spout emits are stamped: one in `mask + 1`.
+#[derive(Default)]
+pub(crate) struct Sampler {
+    mask: u64,
+    count: u64,
+}
+
+impl Sampler {
+    #[inline(always)]
+    fn take(&mut self) -> bool {
+        self.count += 1;
+        self.count & self.mask == 0
+    }
+
+    /// Keeps near `per_sec` samples a second at `rate_per_sec`.
+    pub(crate) fn adapt(&mut self, rate_per_sec: u64, per_sec: u64) {
+        self.mask = (rate_per_sec / per_sec).max(1).next_power_of_two() - 1;
+    }
+}
+
+/// The outgoing half of an executor.
+pub(crate) struct Out {
+    /// Per task of the executor, per declared stream.
+    pub(crate) outputs: Vec<Vec<Output>>,
+    /// Frames refused, in order. Not empty: the executor takes no input.
+    pub(crate) outbox: FrameQueue,
+    pub(crate) outbox_bytes: usize,
+    /// Iterators not yet used up, with the task and birth stamp they emit for.
+    pub(crate) pulls: VecDeque<(usize, Option<u64>, Pull)>,
+    pub(crate) sampler: Sampler,
+    pub(crate) is_spout: bool,
+    /// No output has a subscriber: a last bolt, where the latency of a tuple ends.
+    pub(crate) is_sink: bool,
+    pub(crate) first_task: u32,
+    pub(crate) executed: u64,
+    pub(crate) emitted: u64,
+    pub(crate) transferred: u64,
+    pub(crate) failed: u64,
+}
+
+impl Out {
+    /// True while the executor must not take input.
+    #[inline(always)]
+    pub(crate) fn blocked(&self) -> bool {
+        self.outbox_bytes != 0 || !self.pulls.is_empty()
+    }
+
+    /// Sends what the outbox holds, in order, as far as lanes and credit allow. Returns bytes sent.
+    pub(crate) fn drain(&mut self, io: &mut Io) -> usize {
+        if self.outbox_bytes == 0 {
+            return 0;
+        }
+        let mut sent = 0;
+        loop {
+            let mut taken = self.outbox.take();
+            let mut stopped = false;
+            while let Some(frame) = Frame::first(taken.frames()) {
+                if !io.try_send(frame.header.target, frame.bytes) {
+                    stopped = true;
+                    break;
+                }
+                let n = frame.bytes.len();
+                sent += n;
+                taken.consume(n);
+            }
+            self.outbox.put(taken);
+            if stopped || self.outbox.is_empty() {
+                break;
+            }
+        }
+        self.outbox_bytes -= sent;
+        io.shared.outbox_bytes.fetch_sub(sent as u64, Ordering::Relaxed);
+        sent
+    }
+
+    /// Keeps a refused frame. False = a bound is reached and the frame is not kept; `why` names the key.
+    #[cold]
+    fn keep(&mut self, io: &mut Io, frame: &[u8], bounded: bool) -> Result<(), Fail> {
+        if bounded && self.outbox_bytes + frame.len() > io.executor_outbox_bytes {
+            return Err(Fail::Drop(format!(
+                "one call emitted more than executor.outbox.bytes = {} that found no room downstream; raise the key, or emit with `emit_from`",
+                io.executor_outbox_bytes
+            )));
+        }
+        let total = io.shared.outbox_bytes.fetch_add(frame.len() as u64, Ordering::Relaxed) + frame.len() as u64;
+        if bounded && total > io.worker_outbox_bytes {
+            io.shared.outbox_bytes.fetch_sub(frame.len() as u64, Ordering::Relaxed);
+            return Err(Fail::Drop(format!(
+                "all outboxes of the worker hold worker.outbox.bytes = {}; raise the key or slow the input",
+                io.worker_outbox_bytes
+            )));
+        }
+        self.outbox.push(frame);
+        self.outbox_bytes += frame.len();
+        Ok(())
+    }
+
+    /// Sends one frame or keeps it.
+    #[inline]
+    fn send(&mut self, io: &mut Io, target: u32, frame: &[u8], bounded: bool) -> Result<(), Fail> {
+        if self.outbox_bytes == 0 && io.try_send(target, frame) {
+            self.transferred += 1;
+            return Ok(());
+        }
+        self.keep(io, frame, bounded)?;
+        self.transferred += 1;
+        Ok(())
+    }
+
+    /// Tells every task downstream that `source` has ended, behind its frames.
+    pub(crate) fn send_end(&mut self, io: &mut Io, source: u32) {
+        let index = (source - self.first_task) as usize;
+        let mut targets: Vec<u32> =
+            self.outputs[index].iter().flat_map(|o| o.subscriptions.iter().flat_map(|s| s.targets.iter().copied())).collect();
+        targets.sort_unstable();
+        targets.dedup();
+        for target in targets {
+            let frame = Header { len: 0, stream: 0, flags: END, target, source }.encode();
+            // One small frame per target, so not bounded: an end must not be lost.
+            self.send(io, target, &frame, false).expect("unbounded");
+        }
+    }
+}
+
+/// What a call of user code may do. Lives for one call.
+pub struct Cx<'a> {
+    pub(crate) io: &'a mut Io,
+    pub(crate) out: &'a mut Out,
+    /// Place of the running task in its executor.
+    pub(crate) index: usize,
+    /// Bytes of the window handled.
+    pub(crate) at: usize,
+    /// Frames it may still handle.
+    pub(crate) left: u32,
+    pub(crate) birth_ns: Option<u64>,
+    pub(crate) failure: Option<Fail>,
+    /// First failure of this call, for the report.
+    pub(crate) reported: Option<Fail>,
+}
+
+impl<'a> Cx<'a> {
+    pub(crate) fn new(io: &'a mut Io, out: &'a mut Out, index: usize, left: u32) -> Self {
+        Cx { io, out, index, at: 0, left, birth_ns: None, failure: None, reported: None }
+    }
+
+    /// Id of the running task.
+    pub fn task(&self) -> u32 {
+        self.out.first_task + self.index as u32
+    }
+
+    /// Nanoseconds of this process's monotonic clock. 10 ns.
+    pub fn now_ns(&self) -> u64 {
+        self.io.now_ns()
+    }
+
+    /// Fails the input being handled.
+    pub fn fail(&mut self, why: Fail) {
+        self.failure.get_or_insert(why);
+    }
+
+    /// The next frame of `window` for the running task and `stream`, or `None`: the window is used up, the next frame is another's, a
+    /// budget is reached, or an output is blocked. Ends the frame before.
+    #[inline(always)]
+    pub fn next_frame<'w>(&mut self, stream: u16, window: &'w [u8]) -> Option<Frame<'w>> {
+        self.settle();
+        if self.left == 0 || self.out.blocked() {
+            return None;
+        }
+        let frame = Frame::first(&window[self.at..])?;
+        if frame.header.target != self.task() || frame.header.stream != stream || frame.header.flags & (END | HANDLE) != 0 {
+            return None;
+        }
+        prefetch(window, self.at + PREFETCH_BYTES);
+        self.at += frame.bytes.len();
+        self.left -= 1;
+        self.out.executed += 1;
+        self.birth_ns = frame.birth_ns();
+        Some(frame)
+    }
+
+    /// Ends the frame handled last: its failure, its latency.
+    #[inline(always)]
+    pub(crate) fn settle(&mut self) {
+        if self.failure.is_some() {
+            self.settle_failure();
+        }
+        if let Some(birth) = self.birth_ns.take()
+            && self.out.is_sink
+        {
+            let latency = self.io.now_ns().saturating_sub(birth);
+            self.io.latency_ns.saturating_record(latency);
+        }
+    }
+
+    #[cold]
+    fn settle_failure(&mut self) {
+        self.out.failed += 1;
+        let why = self.failure.take();
+        self.reported = self.reported.take().or(why);
+    }
+
+    /// Emits on the component's `output`-th stream. What cannot go now waits in the outbox; a value that is too large or a full outbox fails
+    /// the input.
+    #[inline]
+    pub fn emit<E: Emit>(&mut self, output: usize, value: &E) {
+        self.out.emitted += 1;
+        let birth = if self.out.is_spout { if self.out.sampler.take() { Some(self.io.now_ns()) } else { None } } else { self.birth_ns };
+        let source = self.task();
+        let (io, out) = (&mut *self.io, &mut *self.out);
+        let Output { stream, subscriptions, single } = &mut out.outputs[self.index][output];
+        let result = match &mut subscriptions[..] {
+            [] => Ok(()),
+            [only] if out.outbox_bytes == 0 => {
+                let early = if only.reads_archive() { None } else { Some(only.choose(&[])) };
+                let via = match early {
+                    Some(Chosen::One(task)) => Some(io.dests[task as usize].via),
+                    Some(Chosen::All) => None,
+                    None => *single,
+                };
+                match via {
+                    Some(via) if io.has_room(via) => {
+                        let header = Header { len: 0, stream: *stream, flags: 0, target: 0, source };
+                        let buffer = match via {
+                            Via::Local(executor) => io.inboxes[executor as usize].lanes[0].tail(),
+                            Via::Lane(lane) => &mut io.lanes[lane as usize].staging,
+                            Via::Remote(remote) => &mut io.remotes[remote as usize].staging,
+                            Via::Nowhere => unreachable!("has no room"),
+                        };
+                        let start = buffer.len();
+                        match write_frame(&mut io.encoder, buffer, header, birth, value) {
+                            Err(e) => Err(Fail::Drop(e.to_string())),
+                            Ok(archive) => {
+                                let target = match early {
+                                    Some(Chosen::One(task)) => task,
+                                    _ => match only.choose(&buffer[archive]) {
+                                        Chosen::One(task) => task,
+                                        Chosen::All => unreachable!("a keyed choice is one task"),
+                                    },
+                                };
+                                buffer[start + 8..start + 12].copy_from_slice(&target.to_le_bytes());
+                                let n = buffer.len() - start;
+                                let credit = &mut io.credits[io.dests[target as usize].credit as usize];
+                                if credit.admits(n) {
+                                    credit.spend(n);
+                                    out.transferred += 1;
+                                    match via {
+                                        Via::Local(executor) => io.inboxes[executor as usize].pending = true,
+                                        Via::Lane(lane) => {
+                                            io.sent_bytes += n as u64;
+                                            io.lanes[lane as usize].staged(start);
+                                        }
+                                        _ => io.sent_bytes += n as u64,
+                                    }
+                                    Ok(())
+                                } else {
+                                    io.scratch.clear();
+                                    io.scratch.extend_from_slice(&buffer[start..]);
+                                    buffer.truncate(start);
+                                    let frame = std::mem::take(&mut io.scratch);
+                                    let kept = out.keep(io, &frame, true);
+                                    io.scratch = frame;
+                                    out.transferred += u64::from(kept.is_ok());
+                                    kept
+                                }
+                            }
+                        }
+                    }
+                    _ => Self::emit_aside(io, out, self.index, output, source, birth, value, early),
+                }
+            }
+            _ => Self::emit_aside(io, out, self.index, output, source, birth, value, None),
+        };
+        if let Err(why) = result {
+            self.fail(why);
+        }
+    }
+
+    /// The general way: write the frame aside, copy it to each receiver. `early` = a choice already made for the only subscription.
+    #[expect(clippy::too_many_arguments, reason = "a cold continuation of `emit` with its locals")]
+    fn emit_aside<E: Emit>(
+        io: &mut Io,
+        out: &mut Out,
+        index: usize,
+        output: usize,
+        source: u32,
+        birth: Option<u64>,
+        value: &E,
+        mut early: Option<Chosen>,
+    ) -> Result<(), Fail> {
+        let mut frame = std::mem::take(&mut io.scratch);
+        frame.clear();
+        let header = Header { len: 0, stream: out.outputs[index][output].stream, flags: 0, target: 0, source };
+        let mut result = write_frame(&mut io.encoder, &mut frame, header, birth, value).map_err(|e| Fail::Drop(e.to_string()));
+        if let Ok(archive) = result.clone() {
+            let mut subscriptions = std::mem::take(&mut out.outputs[index][output].subscriptions);
+            for subscription in &mut subscriptions {
+                let chosen = early.take().unwrap_or_else(|| subscription.choose(&frame[archive.clone()]));
+                let targets = match &chosen {
+                    Chosen::One(task) => std::slice::from_ref(task),
+                    Chosen::All => &subscription.targets[..],
+                };
+                for target in targets {
+                    frame[8..12].copy_from_slice(&target.to_le_bytes());
+                    if let Err(why) = out.send(io, *target, &frame, true) {
+                        result = Err(why);
+                    }
+                }
+            }
+            out.outputs[index][output].subscriptions = subscriptions;
+        }
+        io.scratch = frame;
+        result.map(|_| ())
+    }
+
+    /// Emits what `items` gives, at the pace of the receivers: as much as finds room now, the rest as the outbox drains. Until it is used up
+    /// the executor takes no input. Items keep their order; call it last, since a later `emit` of the same call may overtake the rest.
+    /// Allocates once if not everything could go at once.
+    pub fn emit_from<E, I>(&mut self, output: usize, items: I)
+    where
+        E: Emit,
+        I: Iterator<Item = E> + Send + 'static,
+    {
+        let mut items = items;
+        let mut pull = move |cx: &mut Cx<'_>| {
+            for _ in 0..PULL_ITEMS_MAX {
+                if cx.out.outbox_bytes != 0 {
+                    return false;
+                }
+                match items.next() {
+                    Some(value) => cx.emit(output, &value),
+                    None => return true,
+                }
+            }
+            false
+        };
+        if !self.out.pulls.is_empty() || !pull(self) {
+            self.out.pulls.push_back((self.index, self.birth_ns, Box::new(pull)));
+        }
+    }
+}
+
+/// Appends one frame to `buffer`; returns where its archive lies in it. On error `buffer` is as before.
+#[inline(always)]
+fn write_frame<E: Emit>(
+    encoder: &mut Encoder,
+    buffer: &mut Vec<u8>,
+    mut header: Header,
+    birth: Option<u64>,
+    value: &E,
+) -> Result<std::ops::Range<usize>, EncodeError> {
+    let start = buffer.len();
+    buffer.extend_from_slice(&[0; HEADER_BYTES]);
+    if let Some(birth) = birth {
+        buffer.extend_from_slice(&birth.to_le_bytes());
+        header.flags |= BIRTH;
+    }
+    let archive = buffer.len();
+    if let Err(e) = encoder.append(value, buffer) {
+        buffer.truncate(start);
+        return Err(e);
+    }
+    let end = buffer.len();
+    header.len = (end - start - HEADER_BYTES) as u32;
+    buffer[start..start + HEADER_BYTES].copy_from_slice(&header.encode());
+    let padded = (end + 7 - start) / 8 * 8 + start;
+    buffer.extend_from_slice(&[0; 8][..padded - end]);
+    Ok(archive..end)
+}
+
+const _: () = assert!(BIRTH_BYTES == 8);

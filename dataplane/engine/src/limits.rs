@@ -1,0 +1,37 @@
+//! Every bound of the engine that is not a config key, together, with how they relate.
+
+/// Bytes in a lane's staging buffer at which it is copied out and published.
+pub const WATERMARK_BYTES: usize = 1024;
+/// Smallest credit window of an executor on a lane.
+pub const WINDOW_BYTES_MIN: u64 = 4096;
+/// A frame over this part of its ring crosses by handle.
+pub const HANDLE_RING_PART: usize = 4;
+/// Frames one executor handles from one window before the loop looks elsewhere.
+pub const RUN_FRAMES_MAX: u32 = 256;
+/// `next` calls of one spout task per turn.
+pub const SPOUT_CALLS_MAX: u32 = 64;
+/// Items pulled from one `emit_from` iterator per turn.
+pub const PULL_ITEMS_MAX: u32 = 256;
+/// Frame bytes staged for one remote loop before its emitters keep their frames.
+pub const REMOTE_STAGING_BYTES_MAX: usize = 256 << 10;
+/// Commands waiting for one loop; a sender waits beyond it.
+pub const COMMANDS_MAX: usize = 1024;
+/// Error reports waiting for the watchdog; beyond it they are counted only.
+pub const REPORTS_MAX: usize = 1024;
+/// Core loops of one worker.
+pub const LOOPS_MAX: usize = 64;
+/// How long a hybrid loop that is alone on its core spins without work before it parks: about two wake-ups.
+pub const SPIN_NS: u64 = 50_000;
+/// Yields of a loop that shares its core before it parks.
+pub const YIELDS: u32 = 8;
+/// Longest park; housekeeping and a blocked output look around at least this often.
+pub const PARK_NS_MAX: u64 = 100_000_000;
+/// Longest park while something waits to go out or credit waits to be granted.
+pub const PARK_BUSY_NS_MAX: u64 = 1_000_000;
+/// Latencies of sampled tuples: shortest and longest that the histogram tells apart, and its digits.
+pub const LATENCY_NS: (u64, u64, u8) = (1, 10_000_000_000, 2);
+/// Sampled tuples a second and spout executor, about; all of them below it.
+pub const SAMPLES_PER_SEC: u64 = 1000;
+
+const _: () = assert!(WATERMARK_BYTES * HANDLE_RING_PART <= 4096, "the smallest ring holds several watermarks");
+const _: () = assert!(PARK_BUSY_NS_MAX < PARK_NS_MAX);

@@ -1,0 +1,138 @@
+//! Where each executor of a worker runs, and with which bounds: what an engine is built from.
+
+use crate::limits::WINDOW_BYTES_MIN;
+use saetta_model::Config;
+use saetta_model::parallelism::{ExecutorId, Layout};
+use saetta_model::topology::TopologySpec;
+use std::collections::BTreeSet;
+
+/// How a loop waits when it finds no work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WaitMode {
+    /// Never sleeps.
+    Spin,
+    /// Spins for a bounded time where it is alone on its core, then parks.
+    Hybrid,
+    /// Yields the core.
+    Yield,
+    /// Parks at once.
+    Park,
+}
+
+/// Bounds, from configuration.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// `lane.ring.bytes`.
+    pub ring_bytes: usize,
+    /// `executor.inbox.bytes`.
+    pub inbox_bytes: u64,
+    /// `executor.outbox.bytes`.
+    pub executor_outbox_bytes: usize,
+    /// `worker.outbox.bytes`.
+    pub worker_outbox_bytes: u64,
+    /// `worker.memory.mb`, in bytes.
+    pub memory_bytes: u64,
+    /// `worker.wait`.
+    pub wait: WaitMode,
+    /// `worker.crash.window.max`.
+    pub panics_max: u32,
+    /// True where no other loop shares the cores.
+    pub alone: bool,
+    /// False for loops stepped by hand.
+    pub pinned: bool,
+}
+
+impl Options {
+    /// From a topology's merged configuration. Errors name the key.
+    pub fn from_config(config: &Config) -> Result<Self, PlanError> {
+        let bytes = |key| config.bytes(key).expect("has a built-in value");
+        let ring_bytes = bytes("lane.ring.bytes");
+        if !ring_bytes.is_power_of_two() {
+            return Err(PlanError(format!("lane.ring.bytes = {ring_bytes} is not a power of two; use {}", ring_bytes.next_power_of_two())));
+        }
+        Ok(Options {
+            ring_bytes: ring_bytes as usize,
+            inbox_bytes: bytes("executor.inbox.bytes"),
+            executor_outbox_bytes: bytes("executor.outbox.bytes") as usize,
+            worker_outbox_bytes: bytes("worker.outbox.bytes"),
+            memory_bytes: u64::from(config.u32("worker.memory.mb").expect("has a built-in value")) << 20,
+            wait: match config.text("worker.wait").expect("has a built-in value") {
+                "spin" => WaitMode::Spin,
+                "yield" => WaitMode::Yield,
+                "park" => WaitMode::Park,
+                _ => WaitMode::Hybrid,
+            },
+            panics_max: config.u32("worker.crash.window.max").expect("has a built-in value"),
+            alone: true,
+            pinned: true,
+        })
+    }
+}
+
+/// One executor of this worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PlannedExecutor {
+    /// Which.
+    pub id: ExecutorId,
+    /// Index of its loop.
+    pub on_loop: usize,
+}
+
+/// One executor of another worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RemoteExecutor {
+    /// Which.
+    pub id: ExecutorId,
+    /// Placement id of its worker.
+    pub placement: u64,
+    /// Loop there.
+    pub on_loop: u32,
+}
+
+/// Everything an engine is built from, besides the program.
+#[derive(Debug, Clone)]
+pub struct EnginePlan {
+    /// Tasks and executors of the whole topology.
+    pub layout: Layout,
+    /// Core of each loop; loop i runs on `cores[i]`. 1 to `LOOPS_MAX`.
+    pub cores: Vec<u32>,
+    /// Executors here, ascending.
+    pub executors: Vec<PlannedExecutor>,
+    /// Executors elsewhere.
+    pub remotes: Vec<RemoteExecutor>,
+    /// Bounds.
+    pub options: Options,
+}
+
+/// Why an engine cannot be built: one line, with the remedy.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct PlanError(pub String);
+
+/// A loop somewhere in the topology.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum LoopAt {
+    Here(usize),
+    There(u64, u32),
+}
+
+impl EnginePlan {
+    /// The loop an executor runs on; `None` while it is placed nowhere.
+    pub(crate) fn loop_of(&self, id: ExecutorId) -> Option<LoopAt> {
+        let here = self.executors.iter().find(|e| e.id == id).map(|e| LoopAt::Here(e.on_loop));
+        here.or_else(|| self.remotes.iter().find(|e| e.id == id).map(|e| LoopAt::There(e.placement, e.on_loop)))
+    }
+
+    /// Credit window of one executor on each lane that reaches it: its inbox divided over the loops that hold a task upstream.
+    pub(crate) fn window_bytes(&self, spec: &TopologySpec, component: &str) -> u64 {
+        let upstream: BTreeSet<LoopAt> = spec
+            .component(component)
+            .into_iter()
+            .flat_map(|c| c.inputs.iter())
+            .filter_map(|i| self.layout.component(i.from.as_str()))
+            .flat_map(|c| c.executors.iter())
+            .filter_map(|e| self.loop_of(*e))
+            .collect();
+        (self.options.inbox_bytes / upstream.len().max(1) as u64).max(WINDOW_BYTES_MIN)
+    }
+}

@@ -1,0 +1,32 @@
+//! A topology as code: the description, and what cannot be described - factories, checks and key functions.
+
+use crate::component::Component;
+use saetta_model::TopologySpec;
+use saetta_tuple::KeyBytes;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Makes one instance of a component, one per task.
+pub type ComponentFactory = Arc<dyn Fn() -> Box<dyn Component> + Send + Sync>;
+/// Adds the canonical key bytes of an archive.
+pub type KeyFn = Arc<dyn Fn(&[u8], &mut KeyBytes) + Send + Sync>;
+
+/// What a topology function builds.
+pub struct Program {
+    /// The description, components sorted by id.
+    pub spec: TopologySpec,
+    /// Configuration set in code.
+    pub config: BTreeMap<String, String>,
+    /// As `spec.components`.
+    pub components: Vec<ProgramComponent>,
+}
+
+/// The code of one component.
+pub struct ProgramComponent {
+    /// Makes instances.
+    pub factory: ComponentFactory,
+    /// As the component's `outputs`: checks an archive that came from another process.
+    pub checks: Vec<fn(&[u8]) -> bool>,
+    /// As the component's `inputs`: the key of a fields grouping.
+    pub keys: Vec<Option<KeyFn>>,
+}

@@ -1,0 +1,111 @@
+//! What a loop tells others: counters it owns alone and others read, relaxed, without a lock.
+
+use crossbeam_queue::ArrayQueue;
+use crossbeam_utils::CachePadded;
+use saetta_model::name::Name;
+use saetta_model::parallelism::ExecutorId;
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::limits::REPORTS_MAX;
+
+/// Counters of one executor since its worker started. Written by its loop, about once a turn.
+#[derive(Debug)]
+pub struct ExecutorStats {
+    /// Which.
+    pub id: ExecutorId,
+    /// Its component.
+    pub component: Name,
+    /// Core its loop was given.
+    pub core: u32,
+    /// Tuples handled (bolt), or `next` calls that emitted (spout).
+    pub executed: AtomicU64,
+    /// Tuples emitted, once per emit.
+    pub emitted: AtomicU64,
+    /// Frames sent, once per copy.
+    pub transferred: AtomicU64,
+    /// Inputs that failed.
+    pub failed: AtomicU64,
+    /// Every task has ended.
+    pub ended: AtomicBool,
+}
+
+/// What one loop tells.
+#[derive(Debug)]
+pub struct LoopStats {
+    /// Turns of the duty cycle: a loop whose turns stand still while it has work is stuck in user code.
+    pub turns: CachePadded<AtomicU64>,
+    /// Frame bytes waiting in inboxes, outboxes, lanes and links of this loop.
+    pub waiting_bytes: AtomicU64,
+    /// Frame bytes taken from other loops and workers and put into lanes to them: equal sums everywhere, twice, mean drained.
+    pub sent_bytes: AtomicU64,
+    /// See `sent_bytes`.
+    pub received_bytes: AtomicU64,
+    /// Frames that could not be delivered: their lane's link ended, or their task is not here.
+    pub discarded: AtomicU64,
+    /// Every task of the loop has ended and nothing waits.
+    pub ended: AtomicBool,
+    /// Executors of the loop.
+    pub executors: Vec<Arc<ExecutorStats>>,
+}
+
+/// Something an operator should see.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ErrorReport {
+    /// Component.
+    pub component: Name,
+    /// One line.
+    pub text: String,
+}
+
+/// What all loops of an engine share.
+#[derive(Debug)]
+pub struct Shared {
+    /// One per loop.
+    pub loops: Vec<Arc<LoopStats>>,
+    /// Reports for the watchdog; bounded.
+    pub reports: ArrayQueue<ErrorReport>,
+    /// Reports that found no room.
+    pub reports_lost: AtomicU64,
+    /// Why the engine cannot go on: the first one counts.
+    pub fatal: OnceLock<ErrorReport>,
+    /// Bytes in all outboxes together.
+    pub outbox_bytes: CachePadded<AtomicU64>,
+}
+
+impl Shared {
+    pub(crate) fn new(loops: Vec<Arc<LoopStats>>) -> Self {
+        Shared {
+            loops,
+            reports: ArrayQueue::new(REPORTS_MAX),
+            reports_lost: AtomicU64::new(0),
+            fatal: OnceLock::new(),
+            outbox_bytes: CachePadded::new(AtomicU64::new(0)),
+        }
+    }
+
+    /// Reports, or counts when nobody reads.
+    pub(crate) fn report(&self, component: &Name, text: String) {
+        if self.reports.push(ErrorReport { component: component.clone(), text }).is_err() {
+            self.reports_lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// All executors, ascending.
+    pub fn executors(&self) -> Vec<Arc<ExecutorStats>> {
+        let mut all: Vec<_> = self.loops.iter().flat_map(|l| l.executors.iter().cloned()).collect();
+        all.sort_by_key(|e| e.id);
+        all
+    }
+
+    /// True when every task of every loop has ended.
+    pub fn ended(&self) -> bool {
+        self.loops.iter().all(|l| l.ended.load(Ordering::Acquire))
+    }
+
+    /// True when no frame waits anywhere in this worker.
+    pub fn drained(&self) -> bool {
+        self.loops.iter().all(|l| l.waiting_bytes.load(Ordering::Acquire) == 0)
+    }
+}
