@@ -243,11 +243,18 @@ pub struct Writer {
     strings: Vec<u8>,
     /// (table, stride, count, rows), in any order.
     tables: Vec<(u32, usize, u64, Vec<u8>)>,
-    /// Bytes of noise after each row: a longer row, as a newer host writes it. For tests of readers.
-    pub row_noise: usize,
+    /// Bytes of noise after each row.
+    row_noise: usize,
 }
 
 impl Writer {
+    /// A writer that makes every row so many bytes longer (a multiple of 8), filled with noise: what a newer host writes. A reader
+    /// must answer as before; one that indexes rows as an array of its own struct does not.
+    pub fn with_row_noise(row_noise: usize) -> Self {
+        assert!(row_noise.is_multiple_of(8), "rows grow in multiples of 8");
+        Writer { row_noise, ..Writer::default() }
+    }
+
     /// Adds a text and returns its reference.
     pub fn text(&mut self, text: &str) -> abi::Str {
         let off = self.strings.len() as u32;
