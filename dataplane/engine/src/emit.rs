@@ -21,6 +21,7 @@ const PREFETCH_BYTES: usize = 256;
 pub(crate) struct Output {
     /// Index in the topology.
     pub(crate) stream: u16,
+    pub(crate) tag: std::any::TypeId,
     pub(crate) subscriptions: Vec<Subscription>,
     /// The only lane (and, in this loop, executor) behind all targets of the only subscription, if it is so.
     pub(crate) single: Option<Via>,
@@ -49,6 +50,29 @@ impl Sampler {
     }
 }
 
+/// Open-loop pacing of a spout: call i is due at start + i / rate, however late the calls before it were.
+pub(crate) struct Pace {
+    interval_ns: f64,
+    calls: u64,
+    start_ns: Option<u64>,
+}
+
+impl Pace {
+    pub(crate) fn new(rate_per_sec: u64) -> Self {
+        Pace { interval_ns: 1e9 / rate_per_sec.max(1) as f64, calls: 0, start_ns: None }
+    }
+
+    /// The due time of the next call, if it has come.
+    pub(crate) fn due(&mut self, now_ns: u64) -> Option<u64> {
+        let start = *self.start_ns.get_or_insert(now_ns);
+        let due = start + (self.calls as f64 * self.interval_ns) as u64;
+        (due <= now_ns).then(|| {
+            self.calls += 1;
+            due
+        })
+    }
+}
+
 /// The outgoing half of an executor.
 pub(crate) struct Out {
     /// Per task of the executor, per declared stream.
@@ -59,6 +83,8 @@ pub(crate) struct Out {
     /// Iterators not yet used up, with the task and birth stamp they emit for.
     pub(crate) pulls: VecDeque<(usize, Option<u64>, Pull)>,
     pub(crate) sampler: Sampler,
+    /// Spouts under `bench`: when the next call is due.
+    pub(crate) pace: Option<Pace>,
     pub(crate) is_spout: bool,
     /// No output has a subscriber: a last bolt, where the latency of a tuple ends.
     pub(crate) is_sink: bool,
@@ -184,6 +210,12 @@ impl<'a> Cx<'a> {
         self.io.now_ns()
     }
 
+    /// Place of the output stream that this Rust type names; `None` where the wiring never declared it, so nobody can read it.
+    #[inline]
+    pub fn output(&self, tag: std::any::TypeId) -> Option<usize> {
+        self.out.outputs[self.index].iter().position(|o| o.tag == tag)
+    }
+
     /// Fails the input being handled.
     pub fn fail(&mut self, why: Fail) {
         self.failure.get_or_insert(why);
@@ -217,6 +249,7 @@ impl<'a> Cx<'a> {
         }
         if let Some(birth) = self.birth_ns.take()
             && self.out.is_sink
+            && !self.out.is_spout
         {
             let latency = self.io.now_ns().saturating_sub(birth);
             self.io.latency_ns.saturating_record(latency);

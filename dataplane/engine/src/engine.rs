@@ -4,7 +4,7 @@ use crate::affinity::pin;
 use crate::component::{Component, Fail, Progress};
 use crate::core_loop::{Command, CoreLoop, LaneFrom, Links};
 use crate::credit::{CreditIn, CreditOut, SharedLimit};
-use crate::emit::{Cx, Out, Output, Sampler};
+use crate::emit::{Cx, Out, Output, Pace, Sampler};
 use crate::executor::Executor;
 use crate::grouping::Subscription;
 use crate::io::{Dest, Inbox, Io, Via};
@@ -421,6 +421,7 @@ impl<'a> Builder<'a> {
             is_spout,
             is_sink,
             first_task: id.first,
+            pace: self.plan.options.spout_rate_per_sec.map(Pace::new),
             executed: 0,
             emitted: 0,
             transferred: 0,
@@ -457,7 +458,8 @@ impl<'a> Builder<'a> {
         let spec = &self.program.spec.components[at];
         spec.outputs
             .iter()
-            .map(|output| {
+            .zip(&self.program.components[at].tags)
+            .map(|(output, tag)| {
                 let mut subscriptions = Vec::new();
                 for (to, receiver) in self.program.spec.components.iter().enumerate() {
                     for (number, input) in receiver.inputs.iter().enumerate().filter(|(_, i)| i.from == spec.id && i.stream == output.name)
@@ -485,7 +487,7 @@ impl<'a> Builder<'a> {
                     }
                     _ => None,
                 };
-                Ok(Output { stream: self.streams.0[&(spec.id.clone(), output.name.clone())], subscriptions, single })
+                Ok(Output { stream: self.streams.0[&(spec.id.clone(), output.name.clone())], tag: *tag, subscriptions, single })
             })
             .collect()
     }

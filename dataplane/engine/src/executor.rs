@@ -226,13 +226,20 @@ impl Executor {
                 if self.out.blocked() || self.tasks[index].done {
                     break;
                 }
+                let intended = match &mut self.out.pace {
+                    None => None,
+                    Some(pace) => match pace.due(io.now_ns()) {
+                        None => break,
+                        due => due,
+                    },
+                };
                 let before = self.out.emitted;
-                let (progress, _) = self.call(io, index, 0, |component, cx| match component.next(cx) {
-                    Ok(progress) => progress,
-                    Err(why) => {
+                let (progress, _) = self.call(io, index, 0, |component, cx| {
+                    cx.birth_ns = intended;
+                    component.next(cx).unwrap_or_else(|why| {
                         cx.fail(why);
                         Progress::Busy
-                    }
+                    })
                 });
                 let emitted = self.out.emitted - before;
                 self.out.executed += u64::from(emitted > 0);

@@ -40,6 +40,8 @@ pub struct Options {
     pub alone: bool,
     /// False for loops stepped by hand.
     pub pinned: bool,
+    /// `bench`: `next` calls a second of each spout executor, open loop. `None` = as fast as there is room.
+    pub spout_rate_per_sec: Option<u64>,
 }
 
 impl Options {
@@ -65,6 +67,7 @@ impl Options {
             panics_max: config.u32("worker.crash.window.max").expect("has a built-in value"),
             alone: true,
             pinned: true,
+            spout_rate_per_sec: None,
         })
     }
 }

@@ -25,6 +25,8 @@ pub struct Program {
 pub struct ProgramComponent {
     /// Makes instances.
     pub factory: ComponentFactory,
+    /// As the component's `outputs`: which Rust type names the stream, so that typed code finds it.
+    pub tags: Vec<std::any::TypeId>,
     /// As the component's `outputs`: checks an archive that came from another process.
     pub checks: Vec<fn(&[u8]) -> bool>,
     /// As the component's `inputs`: the key of a fields grouping.
