@@ -191,6 +191,10 @@ async fn read_body(request: Request) -> Result<Bytes, ApiError> {
 }
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+    // The library would take an array for an object with its fields in order.
+    if bytes.trim_ascii_start().starts_with(b"[") {
+        return Err(ApiError::invalid("the body is not what is expected here: it is an array, expected an object".into()));
+    }
     serde_json::from_slice(bytes).map_err(|e| {
         // The position is in serde_json's text: line and column.
         let status = if e.is_data() { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::BAD_REQUEST };
