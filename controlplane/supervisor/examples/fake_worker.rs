@@ -1,6 +1,8 @@
 //! A worker without an engine, for the tests of the supervisor: takes the command line, the key and the local protocol
 //! seriously and does what the topology's first argument says.
 //!
+//! Called with `describe` it describes a topology, so that a whole cluster can be tried with it by hand.
+//!
 //! `beat`: lives as it should. `crash`: exits with 3 after `Boot`. `mute`: never beats. `hang`: beats three times, then no more.
 //! `deaf`: beats and does not listen to `Stop`.
 
@@ -12,8 +14,15 @@ use std::time::Duration;
 
 const BEAT_EVERY: Duration = Duration::from_millis(50);
 
+/// What it says of itself when asked: a spout that emits nothing.
+const DESCRIPTION: &str = r#"{"spec":{"saetta":"0.1.0","format":{"archive":"rkyv 0.8","endian":"little","unaligned":true,"pointer_bits":32},
+"components":[{"id":"nothing","kind":"spout","executors":2}]},"config":{"topology.acker.executors":"0"}}"#;
+
 fn main() {
     let args: Vec<String> = std::env::args().collect();
+    if args.get(1).map(String::as_str) == Some("describe") {
+        return println!("{}", DESCRIPTION);
+    }
     assert_eq!(args.get(1).map(String::as_str), Some("worker"), "usage: worker --socket PATH ...");
     let value = |name: &str| args[args.iter().position(|a| a == name).unwrap_or_else(|| panic!("no {name}")) + 1].clone();
     let (socket, topology) = (value("--socket"), Name::new(&value("--topology")).unwrap());

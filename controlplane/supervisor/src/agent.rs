@@ -305,10 +305,11 @@ impl Agent {
         let now_ms = self.now_ms();
         let Some(seat) = self.seats.get_mut(&port) else { return };
         let before = (seat.slot.word(), seat.slot.note().to_owned());
+        let job_before = seat.slot.job().cloned();
         let actions = seat.slot.step(event, now_ms);
         let after = (seat.slot.word(), seat.slot.note());
         if before != (after.0, after.1.to_owned()) {
-            let topology = seat.slot.job().map_or("", |j| j.topology.as_str());
+            let topology = seat.slot.job().or(job_before.as_ref()).map_or("", |j| j.topology.as_str());
             let (word, note) = (after.0.unwrap_or("empty"), after.1);
             match word {
                 "failed" => error!(port, topology, "slot failed, tried again every 10 s: {note}"),

@@ -481,3 +481,46 @@ async fn workers_end_with_a_supervisor_that_was_told_so() {
     assert!(!alive(pid));
     assert!(entries(&bench.dir().join("workers")).is_empty());
 }
+
+/// Name of the variable that makes `role_of_a_supervisor` play its role.
+const ROLE: &str = "SAETTA_TEST_ROLE_SUPERVISOR";
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a role in the test below, run by it in a process of its own"]
+async fn role_of_a_supervisor() {
+    if std::env::var_os(ROLE).is_none() {
+        return;
+    }
+    let bench = Bench::new().await;
+    let (_supervisor, _store) = bench.supervisor_with(|o| o.workers_end_with_supervisor = true).await;
+    bench.submit("wc-1-1", "beat").await;
+    bench.assign("wc-1-1", Some(7)).await;
+    println!("worker={}", bench.running().await.1);
+    println!("dir={}", bench.tmp.path().display());
+    std::future::pending::<()>().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn workers_end_even_with_a_supervisor_that_was_killed() {
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["role_of_a_supervisor", "--exact", "--ignored", "--nocapture"])
+        .env(ROLE, "1")
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let stdout = std::io::BufReader::new(child.stdout.take().unwrap());
+    let (mut pid, mut dir) = (None, None);
+    for line in std::io::BufRead::lines(stdout).map_while(Result::ok) {
+        pid = line.split("worker=").nth(1).map(|p| p.parse::<u32>().unwrap()).or(pid);
+        dir = line.split("dir=").nth(1).map(PathBuf::from);
+        if dir.is_some() {
+            break;
+        }
+    }
+    let pid = pid.expect("the role says which worker it started");
+    assert!(alive(pid));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    until("the kernel to end the worker", || !alive(pid)).await;
+    std::fs::remove_dir_all(dir.unwrap()).unwrap();
+}
