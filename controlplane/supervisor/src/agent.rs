@@ -7,6 +7,7 @@ use crate::cluster::{Reading, WorkerError, unix_ms};
 use crate::dir::{Dir, Known, Read, SlotRecord};
 use crate::launch::{Launched, Launcher, Order, verify};
 use crate::localizer::Localizer;
+use crate::logs::last_line;
 use crate::process::{FoundWorker, Process, boot_id, find_workers};
 use crate::slot::{Action, Event, Job, Slot, Times};
 use crate::socket::{Conn, Heard};
@@ -17,6 +18,7 @@ use saetta_model::beat::{ExecutorBeat, SupervisorBeat, WorkerBeat};
 use saetta_model::local::{FromWorker, ToWorker, VERSION_MAX, VERSION_MIN, encode};
 use saetta_store::ErrorEntry;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::process::Child;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,6 +33,10 @@ const ERROR_EVERY: Duration = Duration::from_secs(1);
 const ERROR_SOURCES_MAX: usize = 4096;
 /// Longest error text passed on.
 const ERROR_CHARS_MAX: usize = 2_000;
+/// The loop turns at least this often ...
+const TURN_EVERY: Duration = Duration::from_secs(1);
+/// ... and a turn longer than this means that the process, its disk or its machine stood still.
+const TURN_MAX: Duration = Duration::from_secs(3);
 /// How often garbage is looked for at most.
 const GARBAGE_EVERY: Duration = Duration::from_secs(10);
 
@@ -80,6 +86,8 @@ pub(crate) struct Agent {
     problems: BTreeSet<String>,
     updates: u64,
     began: Instant,
+    /// Time in which this loop did not turn; see `now_ms`.
+    stood_still: Duration,
     garbage_looked: Option<Instant>,
     /// Fetches, launches, ends waited for. They end with the agent, so that nothing of it holds the directory after it.
     work: JoinSet<()>,
@@ -121,6 +129,7 @@ impl Agent {
             problems: BTreeSet::new(),
             updates: 0,
             began: Instant::now(),
+            stood_still: Duration::ZERO,
             garbage_looked: None,
             work: JoinSet::new(),
             ending: None,
@@ -169,7 +178,7 @@ impl Agent {
                 }
                 let slot = Slot::adopted(times, starts, job, start, process.pid, self.now_ms());
                 let process = Arc::new(process);
-                self.watch_end(port, Arc::clone(&process), None);
+                self.watch_end(port, Arc::clone(&process), None, None);
                 Seat { slot, process: Some(process), conn: None, beat: None }
             }
             None => Seat { slot: Slot::new(times, starts, floor), process: None, conn: None, beat: None },
@@ -190,10 +199,20 @@ impl Agent {
     /// Runs until the inlets close, or every worker has ended after `EndWorkers`.
     pub(crate) async fn run(mut self, mut inlets: Inlets) {
         self.publish();
+        let mut turned = Instant::now();
         loop {
+            let now = Instant::now();
+            if now.duration_since(turned) > TURN_MAX {
+                let stood = now.duration_since(turned) - TURN_EVERY;
+                warn!("this supervisor stood still for {} ms; that time counts against no worker", stood.as_millis());
+                self.stood_still += stood;
+            }
+            turned = now;
             let next = self.seats.values().filter_map(|s| s.slot.deadline_ms()).min();
-            let wake = self.began + Duration::from_millis(next.unwrap_or(u64::from(u32::MAX)));
+            let next = next.map_or(now + TURN_EVERY, |ms| self.began + self.stood_still + Duration::from_millis(ms));
             tokio::select! {
+                // What workers said comes before the time they have left to say it.
+                biased;
                 reading = inlets.readings.recv() => match reading {
                     Some(reading) => self.take_reading(reading),
                     None => return,
@@ -207,7 +226,7 @@ impl Agent {
                     None => return,
                 },
                 Some(_) = self.work.join_next() => continue,
-                () = tokio::time::sleep_until(wake) => {
+                () = tokio::time::sleep_until(next.min(now + TURN_EVERY)) => {
                     for port in self.ports() {
                         self.step(port, Event::Tick);
                     }
@@ -221,8 +240,10 @@ impl Agent {
         }
     }
 
+    /// Milliseconds this supervisor was awake. Had it counted the time it was stopped itself (SIGSTOP, a disk that hangs), every
+    /// worker would have been silent for too long when it wakes.
     fn now_ms(&self) -> u64 {
-        self.began.elapsed().as_millis() as u64
+        (self.began.elapsed() - self.stood_still).as_millis() as u64
     }
 
     fn take(&mut self, message: Message) {
@@ -372,14 +393,19 @@ impl Agent {
         if let Some(seat) = self.seats.get_mut(&port) {
             seat.process = Some(Arc::clone(&process));
         }
-        self.watch_end(port, process, Some(launched.child));
+        let log = self.seats.get(&port).and_then(|s| s.slot.job()).map(|j| (self.dir.log(port, &j.topology), launched.log_bytes));
+        self.watch_end(port, process, Some(launched.child), log);
         self.step(port, Event::Launched { start, pid });
     }
 
-    fn watch_end(&mut self, port: u16, process: Arc<Process>, child: Option<Child>) {
+    /// Waits for the end of a process. `log` = where it writes, and how much was there before it: its last line often says why.
+    fn watch_end(&mut self, port: u16, process: Arc<Process>, child: Option<Child>, log: Option<(PathBuf, u64)>) {
         let back = self.to_self.clone();
         self.work.spawn(async move {
-            let why = process.ended(child).await;
+            let mut why = process.ended(child).await;
+            if let Some(last) = log.and_then(|(path, from)| last_line(&path, from)) {
+                why = format!("{why}; its last words: {last}");
+            }
             let _ = back.send(Message::Exited { port, pid: process.pid, why }).await;
         });
     }
@@ -454,7 +480,7 @@ impl Agent {
         if seat.slot.is_lost_child(placement, start) {
             let process = Arc::new(Process::open(pid, None).ok_or("it is gone")?);
             self.seats.get_mut(&port).expect("just seen").process = Some(Arc::clone(&process));
-            self.watch_end(port, process, None);
+            self.watch_end(port, process, None, None);
             self.step(port, Event::Found { placement, start, pid });
         } else if !seat.slot.is_mine(placement, start) || seat.slot.pid().is_some_and(|p| p != pid) {
             return Err(format!("placement {placement:016x} with start number {start} is not what this slot runs now"));

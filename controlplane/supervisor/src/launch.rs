@@ -50,6 +50,8 @@ pub(crate) struct Launched {
     pub process: Process,
     /// To reap it and learn its exit code.
     pub child: Child,
+    /// Length of its log before it wrote the first byte.
+    pub log_bytes: u64,
 }
 
 type Task = (Order, oneshot::Sender<io::Result<Launched>>);
@@ -89,6 +91,7 @@ fn launch(dir: &Dir, order: Order, workers_end: bool) -> io::Result<Launched> {
     // First the number, then the process: a number that was used is never used again, whenever the supervisor dies.
     dir.write_slot(port, &record)?;
     let (cwd, log) = dir.prepare_worker(port, &job)?;
+    let log_bytes = log.metadata()?.len();
     let (key_read, key_write) = io::pipe()?;
     // 32 bytes always fit in an empty pipe; the write end closes here, so the worker reads the key and then the end.
     (&key_write).write_all(&key)?;
@@ -129,7 +132,7 @@ fn launch(dir: &Dir, order: Order, workers_end: bool) -> io::Result<Launched> {
     if let Err(e) = dir.write_slot(port, &record) {
         tracing::warn!(port, "noting down the process of a slot: {e}");
     }
-    Ok(Launched { process, child })
+    Ok(Launched { process, child, log_bytes })
 }
 
 /// Checks that a binary is what its name says. Cost: reads all of it. Errors are one line for people.

@@ -11,6 +11,11 @@ use std::time::Duration;
 /// How often logs are looked at. Between two looks a log may pass its limit by what is written in that time.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(5);
 
+/// How far back the last line of a log is looked for.
+const TAIL_BYTES: u64 = 4 << 10;
+/// Longest last line passed on.
+const LINE_CHARS_MAX: usize = 300;
+
 /// Bounds every log below `logs`.
 pub(crate) fn bound_all(logs: &Path, bytes_max: u64) {
     for topology in fs::read_dir(logs).into_iter().flatten().flatten() {
@@ -48,6 +53,20 @@ pub(crate) fn bound(path: &Path, bytes_max: u64) -> io::Result<()> {
     log.set_len(0)
 }
 
+/// The last line written to a log behind its first `from` bytes, cut to [`LINE_CHARS_MAX`]; `None` when nothing was.
+pub(crate) fn last_line(path: &Path, from: u64) -> Option<String> {
+    let mut log = File::open(path).ok()?;
+    let bytes = log.metadata().ok()?.len();
+    // Shorter than before: it was moved aside meanwhile, so all of it is new.
+    let from = if bytes < from { 0 } else { from };
+    log.seek(SeekFrom::Start(from.max(bytes.saturating_sub(TAIL_BYTES)))).ok()?;
+    let mut tail = Vec::new();
+    log.take(TAIL_BYTES).read_to_end(&mut tail).ok()?;
+    let text = String::from_utf8_lossy(&tail);
+    let line = text.lines().rev().map(str::trim).find(|l| !l.is_empty())?;
+    Some(line.chars().filter(|c| !c.is_control()).take(LINE_CHARS_MAX).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,5 +87,16 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap(), "after\n", "the writer's descriptor stays good");
         let old = fs::read_to_string(tmp.path().join("6700.log.old")).unwrap();
         assert!(old.len() <= 2_500 && old.starts_with("line ") && old.ends_with("line 00999\n"), "{} bytes", old.len());
+    }
+    #[test]
+    fn the_last_line_is_one_that_this_worker_wrote() {
+        let tmp = tempfile::tempdir().unwrap();
+        let path = tmp.path().join("6700.log");
+        fs::write(&path, "of the first\n").unwrap();
+        assert_eq!(last_line(&path, 13), None);
+        fs::write(&path, "of the first\nof the\tsecond\x1b[1m\n\n").unwrap();
+        assert_eq!(last_line(&path, 13).unwrap(), "of thesecond[1m");
+        fs::write(&path, "new\n").unwrap();
+        assert_eq!(last_line(&path, 13).unwrap(), "new", "the log was moved aside in between");
     }
 }

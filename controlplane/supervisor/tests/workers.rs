@@ -292,7 +292,7 @@ async fn a_worker_that_keeps_crashing_gets_a_higher_number_each_time_and_is_repo
     let (supervisor, _store) = bench.supervisor().await;
     bench.submit("wc-1-1", "crash").await;
     bench.assign("wc-1-1", Some(7)).await;
-    let (start, _) = bench.worker("failed", |w| w.state == "failed" && w.note == "exit code 3").await;
+    let (start, _) = bench.worker("failed", |w| w.state == "failed" && w.note == "exit code 3; its last words: boot version=1").await;
     assert!(start >= 5, "five failures in a row: {start}");
     let starts: Vec<String> = bench.logs().lines().filter_map(|l| l.strip_prefix("start=")?.split(' ').next().map(str::to_owned)).collect();
     assert_eq!(&starts[..5], ["1", "2", "3", "4", "5"]);
@@ -313,6 +313,21 @@ async fn a_worker_that_falls_silent_is_killed_and_started_again() {
     bench.worker("with the reason", |w| w.note.contains("no heartbeat for 0.5 s")).await;
     bench.clear("wc-1-1").await;
     supervisor.stop().await;
+}
+
+/// SIGSTOP for longer than the heartbeat timeout, and then SIGCONT: it was the supervisor that was silent.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_supervisor_that_stood_still_kills_nobody_for_it() {
+    let mut role = Role::start("0.5");
+    let pid = role.worker;
+    let child = rustix::process::Pid::from_child(&role.child);
+    rustix::process::kill_process(child, rustix::process::Signal::STOP).unwrap();
+    // Not a wait for something: this is the length of the stop, several heartbeat timeouts.
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    rustix::process::kill_process(child, rustix::process::Signal::CONT).unwrap();
+    let beats = role.beats_after(6);
+    assert!(beats.iter().all(|b| *b == format!("running pid={pid}")), "{beats:?}");
+    role.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -482,45 +497,70 @@ async fn workers_end_with_a_supervisor_that_was_told_so() {
     assert!(entries(&bench.dir().join("workers")).is_empty());
 }
 
-/// Name of the variable that makes `role_of_a_supervisor` play its role.
+/// Name of the variable that makes `role_of_a_supervisor` play its role: the heartbeat timeout in seconds.
 const ROLE: &str = "SAETTA_TEST_ROLE_SUPERVISOR";
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "a role in the test below, run by it in a process of its own"]
+#[ignore = "a role in other tests, run by them in a process of its own"]
 async fn role_of_a_supervisor() {
-    if std::env::var_os(ROLE).is_none() {
-        return;
-    }
+    let Ok(timeout) = std::env::var(ROLE) else { return };
+    let timeout = Duration::from_secs_f64(timeout.parse().unwrap());
     let bench = Bench::new().await;
-    let (_supervisor, _store) = bench.supervisor_with(|o| o.workers_end_with_supervisor = true).await;
+    let change = |o: &mut SupervisorOptions| {
+        o.workers_end_with_supervisor = true;
+        o.heartbeat_timeout = timeout;
+    };
+    let (_supervisor, _store) = bench.supervisor_with(change).await;
     bench.submit("wc-1-1", "beat").await;
     bench.assign("wc-1-1", Some(7)).await;
-    println!("worker={}", bench.running().await.1);
-    println!("dir={}", bench.tmp.path().display());
-    std::future::pending::<()>().await;
+    println!("role worker={} dir={}", bench.running().await.1, bench.tmp.path().display());
+    loop {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let beats = bench.leader.beats().await.unwrap();
+        let worker = &beats.items[&name("n1")].value.workers[0];
+        println!("role {} pid={}", worker.state, worker.pid);
+    }
+}
+
+/// A supervisor in a process of its own, with one worker that ends with it.
+struct Role {
+    child: std::process::Child,
+    lines: std::io::Lines<std::io::BufReader<std::process::ChildStdout>>,
+    worker: u32,
+    dir: PathBuf,
+}
+
+impl Role {
+    fn start(heartbeat_timeout_secs: &str) -> Self {
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["role_of_a_supervisor", "--exact", "--ignored", "--nocapture"])
+            .env(ROLE, heartbeat_timeout_secs)
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
+        let said = lines.by_ref().map_while(Result::ok).find_map(|l| Some(l.split_once("role worker=")?.1.to_owned()));
+        let said = said.expect("the role says what it started");
+        let (worker, dir) = said.split_once(" dir=").unwrap();
+        Role { worker: worker.parse().unwrap(), dir: PathBuf::from(dir), child, lines }
+    }
+
+    /// What the store says of the worker, so many times from now on.
+    fn beats_after(&mut self, n: usize) -> Vec<String> {
+        self.lines.by_ref().map_while(Result::ok).filter_map(|l| Some(l.strip_prefix("role ")?.to_owned())).take(n).collect()
+    }
+
+    /// Kills the supervisor and waits until the kernel has ended its worker.
+    async fn end(mut self) {
+        assert!(alive(self.worker));
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        until("the kernel to end the worker", || !alive(self.worker)).await;
+        std::fs::remove_dir_all(self.dir).unwrap();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn workers_end_even_with_a_supervisor_that_was_killed() {
-    let mut child = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["role_of_a_supervisor", "--exact", "--ignored", "--nocapture"])
-        .env(ROLE, "1")
-        .stdout(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
-    let stdout = std::io::BufReader::new(child.stdout.take().unwrap());
-    let (mut pid, mut dir) = (None, None);
-    for line in std::io::BufRead::lines(stdout).map_while(Result::ok) {
-        pid = line.split("worker=").nth(1).map(|p| p.parse::<u32>().unwrap()).or(pid);
-        dir = line.split("dir=").nth(1).map(PathBuf::from);
-        if dir.is_some() {
-            break;
-        }
-    }
-    let pid = pid.expect("the role says which worker it started");
-    assert!(alive(pid));
-    child.kill().unwrap();
-    child.wait().unwrap();
-    until("the kernel to end the worker", || !alive(pid)).await;
-    std::fs::remove_dir_all(dir.unwrap()).unwrap();
+    Role::start("10").end().await;
 }

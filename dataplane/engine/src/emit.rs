@@ -271,7 +271,7 @@ impl<'a> Cx<'a> {
         let birth = if self.out.is_spout { if self.out.sampler.take() { Some(self.io.now_ns()) } else { None } } else { self.birth_ns };
         let source = self.task();
         let (io, out) = (&mut *self.io, &mut *self.out);
-        let Output { stream, subscriptions, single } = &mut out.outputs[self.index][output];
+        let Output { stream, subscriptions, single, .. } = &mut out.outputs[self.index][output];
         let result = match &mut subscriptions[..] {
             [] => Ok(()),
             [only] if out.outbox_bytes == 0 => {

@@ -60,10 +60,14 @@ pub fn inspect(path: &Path) -> Result<Manifest, Refused> {
         Ok(_) => return refuse("is not a regular file".to_owned()),
         Err(e) => return refuse(e.to_string()),
     };
-    if meta.mode() & 0o022 != 0 {
+    // Many systems give each user a group of their own and build with umask 002: that group is nobody else.
+    let own = meta.uid() == rustix::process::geteuid().as_raw() && meta.gid() == rustix::process::getegid().as_raw();
+    if meta.mode() & 0o002 != 0 || meta.mode() & 0o020 != 0 && !own {
         return refuse(format!(
-            "is writable for group or others (mode {:o}), so anyone could replace what runs; chmod go-w it",
-            meta.mode() & 0o7777
+            "is writable for others (mode {:o}, owner {}, group {}), so somebody else could replace what runs; chmod go-w it",
+            meta.mode() & 0o7777,
+            meta.uid(),
+            meta.gid()
         ));
     }
     if meta.len() > FILE_BYTES_MAX {

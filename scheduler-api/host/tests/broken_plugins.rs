@@ -152,6 +152,43 @@ fn files_sockets_and_processes_are_refused_with_an_error_the_plugin_can_report()
 }
 
 #[test]
+fn a_helper_has_a_session_limits_no_environment_and_no_descriptors_of_nimbus() {
+    // Looked at in the constructor: later, the second filter refuses the calls that look.
+    let globals = r#"
+        #include <sys/resource.h>
+        #include <stdio.h>
+        extern char **environ;
+        static char found[200];
+        __attribute__((constructor)) static void look(void) {
+            struct rlimit as, core, size;
+            getrlimit(RLIMIT_AS, &as); getrlimit(RLIMIT_CORE, &core); getrlimit(RLIMIT_FSIZE, &size);
+            int fds = 0;
+            for (int fd = 3; fd < 64; fd++) fds += fcntl(fd, F_GETFD) >= 0;
+            snprintf(found, sizeof found, "session %d, memory %lu, core %lu, file %lu, descriptors %d, environment %d",
+                getsid(0) == getpid(), as.rlim_max, core.rlim_max, size.rlim_max, fds, environ && environ[0]);
+        }"#;
+    let leaked = rustix::fs::memfd_create("leaked", rustix::fs::MemfdFlags::empty()).unwrap();
+    let expected = format!("session 1, memory {}, core 0, file 0, descriptors 0, environment 0", 512 << 20);
+    fails_with("look", globals, "return say(err, SAETTA_E_INTERNAL, found);", &[&expected]);
+    drop(leaked);
+}
+
+#[test]
+fn a_helper_whose_parent_is_gone_does_not_start() {
+    use std::io::Read;
+    let (mut ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    let mut helper = Command::new(env!("CARGO_BIN_EXE_saetta-sched-host"))
+        .args(["--parent", "1", "--memory-bytes", "536870912", "--builtin", "even"])
+        .stdin(std::process::Stdio::from(std::os::fd::OwnedFd::from(theirs)))
+        .spawn()
+        .unwrap();
+    let mut said = Vec::new();
+    ours.read_to_end(&mut said).unwrap();
+    assert!(String::from_utf8_lossy(&said).contains("its parent is gone"));
+    assert!(!helper.wait().unwrap().success());
+}
+
+#[test]
 fn an_error_code_carries_its_text_without_control_characters() {
     fails_with("sorry", "", r#"return say(err, SAETTA_E_INTERNAL, "no\nluck");"#, &["E_INTERNAL", "no luck"]);
 }
@@ -226,7 +263,9 @@ fn a_helper_lives_on_after_a_good_round_and_is_started_anew_after_a_bad_one() {
     let mut world = World::new(&[("s1", &[6700])]);
     world.topology("t", 1, &[("spout", 1, None)]);
     let scheduler = Scheduler::new(options("moody", dir.path()));
-    let how = |round: u64| world.round(round, |input| scheduler.round(input)).topologies.remove(0).1.how;
+    // Each round on a thread of its own that ends: nimbus runs rounds on threads that come and go, and the helper must not go with them.
+    let one = |round: u64| world.round(round, |input| scheduler.round(input)).topologies.remove(0).1.how;
+    let how = |round: u64| std::thread::scope(|scope| scope.spawn(|| one(round)).join().unwrap());
     assert_eq!(how(1), How::Plugin("moody".into()));
     assert!(matches!(how(2), How::Fallback { why } if why.contains("second call")));
     assert_eq!(how(3), How::Plugin("moody".into()));
@@ -261,7 +300,7 @@ fn files_that_are_no_plugin_are_refused_before_their_code_runs() {
 
     file("open", &even);
     std::fs::set_permissions(dir.path().join("libsaetta_open.so"), std::fs::Permissions::from_mode(0o666)).unwrap();
-    fails(options("open", dir.path()), &["writable for group or others"]);
+    fails(options("open", dir.path()), &["writable for others (mode 666"]);
 }
 
 #[test]
