@@ -65,7 +65,7 @@ pub enum Failure {
     #[error("its process {0}")]
     Died(String),
     /// It took too long and was killed.
-    #[error("took longer than scheduler.deadline.secs = {}, killed", .0.as_secs_f64())]
+    #[error("took longer than {} s (scheduler.deadline.secs), killed", .0.as_secs_f64())]
     Deadline(Duration),
     /// It broke the protocol of the channel.
     #[error("its process sent bytes that are no message")]
@@ -112,6 +112,10 @@ impl Drop for Spawner {
     }
 }
 
+/// Time a helper has to start and load, and the fallback for its round, where the configured deadline is shorter: starting a process is not
+/// the plugin's doing, and the last resort must not fail because the plugin was given little time.
+pub(crate) const START_DEADLINE_MIN: Duration = Duration::from_secs(5);
+
 /// A running helper.
 pub(crate) struct Helper {
     path: PathBuf,
@@ -128,11 +132,12 @@ impl Drop for Helper {
 }
 
 impl Helper {
-    /// Starts the process and waits until it has an instance of its scheduler, at most one deadline.
+    /// Starts the process and waits until it has an instance of its scheduler; at most the deadline, or `START_DEADLINE_MIN` if that is longer.
     pub(crate) fn start(spawner: &Spawner, options: &SchedulerOptions, what: &What) -> Result<Self, Failure> {
         let path = options.helper.clone();
         let failed = |doing: &str, e: io::Error| Failure::Helper { path: path.clone(), what: format!("{doing}: {e}") };
-        let deadline = Instant::now() + options.deadline;
+        let allowed = options.deadline.max(START_DEADLINE_MIN);
+        let deadline = Instant::now() + allowed;
         let (socket, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
             .map_err(|e| failed("making its channel", e.into()))?;
         let mut command = Command::new(&path);
@@ -156,7 +161,7 @@ impl Helper {
             }
         };
         let mut helper = Helper { path, child, pidfd, socket };
-        let hello = helper.next(deadline, options.deadline, Kind::Hello)?;
+        let hello = helper.next(deadline, allowed, Kind::Hello)?;
         match hello.code {
             abi::OK => Ok(helper),
             code if code > 0 => {
@@ -224,6 +229,10 @@ impl Helper {
     fn next(&mut self, deadline: Instant, allowed: Duration, kind: Kind) -> Result<Message, Failure> {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
+            // Not left to poll: a helper that never stops talking would always have something to read.
+            if left.is_zero() {
+                return Err(Failure::Deadline(allowed));
+            }
             let mut fds = [PollFd::new(&self.socket, PollFlags::IN), PollFd::new(&self.pidfd, PollFlags::IN)];
             match poll(&mut fds, Some(&timespec(left))) {
                 Ok(0) => return Err(Failure::Deadline(allowed)),

@@ -1,11 +1,12 @@
 //! One scheduling round from the model to the model: the plugin first, then "keep what runs, even for the rest".
 //!
 //! Before: nimbus has the live cluster and the topologies with what of them is alive. After: a slot for every executor that
-//! could get one, and in words how that came about. Blocking: at most two deadlines (the plugin's and the fallback's).
+//! could get one, and in words how that came about. Blocking: at most the deadline for the plugin and the same for the fallback, and
+//! again as much where their processes have to be started; shorter deadlines than 5 s hold for the plugin's round only.
 
 use crate::SchedulerOptions;
 use crate::pack::{Packed, Places, pack};
-use crate::process::{Failure, Helper, Spawner, What};
+use crate::process::{Failure, Helper, START_DEADLINE_MIN, Spawner, What};
 use crate::validate::validate;
 use saetta_model::assignment::Assignment;
 use saetta_model::cluster::{SlotId, Supervisors};
@@ -143,7 +144,7 @@ impl Scheduler {
         &self.options
     }
 
-    /// Runs one round. Never fails: what goes wrong is in [`How`]. Blocks up to two deadlines.
+    /// Runs one round. Never fails: what goes wrong is in [`How`]. Blocks; the head of this file says how long.
     pub fn round(&self, input: &RoundInput<'_>) -> RoundOutcome {
         if input.topologies.is_empty() {
             return RoundOutcome { topologies: Vec::new() };
@@ -192,18 +193,19 @@ impl Scheduler {
     /// Runs the round in the plugin's helper, or in the fallback's. A helper that failed is ended and started anew next time.
     fn ask(&self, helpers: &mut Helpers, plugin: bool, input: &RoundInput<'_>, packed: &Packed, max_moves: u32) -> Result<Answer, Failure> {
         let Helpers { spawner, plugin: plugin_helper, fallback } = helpers;
-        let (place, what) = if plugin {
-            (plugin_helper, What::Plugin { name: self.options.plugin.clone(), path: self.options.plugin_path() })
+        let deadline = self.options.deadline;
+        let (place, what, allowed) = if plugin {
+            (plugin_helper, What::Plugin { name: self.options.plugin.clone(), path: self.options.plugin_path() }, deadline)
         } else {
-            (fallback, What::BuiltinEven)
+            (fallback, What::BuiltinEven, deadline.max(START_DEADLINE_MIN))
         };
         let mut helper = match place.take() {
             Some(helper) if helper.is_alive() => helper,
             _ => Helper::start(spawner, &self.options, &what)?,
         };
-        let budget_ns = self.options.deadline.as_nanos().min(u128::from(u64::MAX)) as u64;
+        let budget_ns = allowed.as_nanos().min(u128::from(u64::MAX)) as u64;
         let args = RoundArgs { reason: input.reason.code(), round_id: input.round_id, seed: input.seed, max_moves, budget_ns };
-        let (slot_of_exec, outcome) = helper.round(packed, args, self.options.deadline)?;
+        let (slot_of_exec, outcome) = helper.round(packed, args, allowed)?;
         *place = Some(helper);
         Ok(Answer { slot_of_exec, outcome })
     }
@@ -245,3 +247,8 @@ fn alive_places(topology: &RoundTopology<'_>) -> Places {
 fn unplaced(topology: &RoundTopology<'_>, places: &Places) -> u32 {
     topology.layout.n_executors() - places.len() as u32
 }
+
+const _: () = {
+    const fn shared<T: Send + Sync>() {}
+    shared::<Scheduler>() // nimbus keeps one for all its rounds
+};
