@@ -103,13 +103,13 @@ pub(crate) fn start() -> Result<()> {
     Ok(())
 }
 
-/// `cargo xtask cluster stop`. Workers outlive their supervisor by design, so they are ended by name of their folder.
+/// `cargo xtask cluster stop`. Workers outlive their supervisor by design, so they are found by their folder.
 pub(crate) fn stop() -> Result<()> {
     let mut stopped = 0;
     for name in names().iter().rev() {
         stopped += u32::from(daemon(name).stop(STOP_WITHIN)?);
     }
-    let workers = processes_in(&dir());
+    let workers = workers_in(&dir());
     for pid in &workers {
         // May end by itself meanwhile.
         let _ = Command::new("kill").args(["-KILL", &pid.to_string()]).status();
@@ -119,12 +119,17 @@ pub(crate) fn stop() -> Result<()> {
     Ok(())
 }
 
-/// Processes whose working folder lies below `dir`: the workers of its supervisors.
-fn processes_in(dir: &Path) -> Vec<u32> {
+/// Workers whose working folder lies below `dir`. A shell that stands there is no worker.
+fn workers_in(dir: &Path) -> Vec<u32> {
     let Ok(dir) = dir.canonicalize() else { return Vec::new() };
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    pids.filter(|pid| fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd.starts_with(&dir))).collect()
+    let is_worker = |pid: &u32| {
+        let command_line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let has = |word: &[u8]| command_line.split(|&byte| byte == 0).any(|argument| argument == word);
+        has(b"worker") && has(b"--socket")
+    };
+    pids.filter(|pid| fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd.starts_with(&dir))).filter(is_worker).collect()
 }
 
 /// Whether `GET path` answers 200.
@@ -162,6 +167,8 @@ fn cores_in(list: &str) -> Vec<u32> {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Stdio;
+
     use super::*;
 
     #[test]
@@ -187,14 +194,19 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_found_by_its_folder_and_no_other_is() {
+    fn a_worker_is_found_by_its_folder_and_a_shell_that_stands_there_is_left_alone() {
         let dir = std::env::temp_dir().join(format!("xtask-cluster-{}", std::process::id()));
         let below = dir.join("workers/6700");
         fs::create_dir_all(&below).expect("made");
-        let mut child = Command::new("sleep").arg("600").current_dir(&below).spawn().expect("started");
-        assert_eq!(processes_in(&dir), [child.id()]);
-        child.kill().expect("ours");
-        child.wait().expect("ended");
+        let mut started = ["worker", "watcher"].map(|role| {
+            let script = ["-c", "read line", role, "--socket", "s"];
+            Command::new("sh").args(script).current_dir(&below).stdin(Stdio::piped()).spawn().expect("started")
+        });
+        assert_eq!(workers_in(&dir), [started[0].id()]);
+        for child in &mut started {
+            drop(child.stdin.take());
+            child.wait().expect("ended");
+        }
         fs::remove_dir_all(&dir).expect("removed");
     }
 }
