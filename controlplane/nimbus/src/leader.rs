@@ -31,6 +31,8 @@ const PROBE_MAX: Duration = Duration::from_secs(5);
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Requests for a round that may wait; more of them say nothing new.
 const POKES_MAX: usize = 16;
+/// Beats are read at most this often: every supervisor writes its own, and together they come at any rate.
+const BEATS_EVERY: Duration = Duration::from_millis(200);
 /// Files no topology uses are looked for this often.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
 /// Time requests have to end at a stop.
@@ -105,9 +107,6 @@ impl Nimbus {
             .map_err(|e| NimbusError::Bind { bind: options.bind.clone(), why: format!("cannot listen there: {e}") })?;
         let addr = listener.local_addr().map_err(|error| NimbusError::Io { doing: "reading the own address".into(), error })?;
         let info = NimbusInfo { id: home.id().clone(), address: addr.to_string() };
-        if let Err(e) = store.keep_nimbus(&info).await {
-            warn!(error = %e, "nimbus starts while the store is away; it appears there when the store is back");
-        }
         let id = info.id.clone();
         let shared = Arc::new(Shared {
             store,
@@ -174,6 +173,9 @@ pub(crate) fn wall_ms() -> u64 {
 
 /// Stands for election for ever.
 async fn stand(shared: Arc<Shared>, mut stopped: watch::Receiver<bool>) {
+    if let Err(e) = shared.store.keep_nimbus(&shared.info).await {
+        warn!(error = %e, "nimbus starts while the store is away; it appears there when the store is back");
+    }
     loop {
         let won = tokio::select! {
             _ = stopped.wait_for(|s| *s) => return,
@@ -285,9 +287,13 @@ async fn lead_on(shared: &Arc<Shared>, term: &Arc<Term>, mut poked: mpsc::Receiv
     let mut out: JoinSet<Event> = JoinSet::new();
     let mut was_up = true;
     let mut swept: Option<Instant> = None;
+    let mut beats_due = began;
     loop {
         let mut failed = false;
         while let Some(family) = dirty.pop_first() {
+            if family == Family::Beats {
+                beats_due = Instant::now() + BEATS_EVERY;
+            }
             if let Err(e) = known.refresh(&**store, family).await {
                 warn!(family = family.dir(), error = %e, "the cluster cannot be read now; nothing is decided until it can");
                 dirty.insert(family);
@@ -327,13 +333,15 @@ async fn lead_on(shared: &Arc<Shared>, term: &Arc<Term>, mut poked: mpsc::Receiv
         } else {
             began + Duration::from_millis(core.wake_ms(&known.cluster, now).min(u64::from(u32::MAX)))
         };
+        let beats_wait = beats_due > Instant::now();
+        let wake = if beats_wait { wake.min(beats_due) } else { wake };
         let [topologies, assignments, supervisors, beats] = &mut signals;
         // After a failure only time and the connection count: signals would make a busy loop of it.
         tokio::select! {
             _ = topologies.changed(), if !failed => drop(dirty.insert(Family::Topologies)),
             _ = assignments.changed(), if !failed => drop(dirty.insert(Family::Assignments)),
             _ = supervisors.changed(), if !failed => drop(dirty.insert(Family::Supervisors)),
-            _ = beats.changed(), if !failed => drop(dirty.insert(Family::Beats)),
+            _ = beats.changed(), if !failed && !beats_wait => drop(dirty.insert(Family::Beats)),
             Ok(()) = connection.changed() => {
                 let up = connection.borrow_and_update().up;
                 if up && !was_up {

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! PUT  /api/v1/blobs/{sha256}              the binary, streamed      201 new, 200 was there
+//! GET  /api/v1/blobs/{sha256}              whether it is there       200, 404
 //! POST /api/v1/topologies                  SubmitRequest             201 stored, 200 stored before by the same request id
 //! GET  /api/v1/topologies                  list
 //! GET  /api/v1/topologies/{name-or-id}     status
@@ -23,7 +24,7 @@ use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post, put};
+use axum::routing::{get, post};
 use axum::{Json, Router};
 use futures::TryStreamExt;
 use saetta_model::Name;
@@ -35,6 +36,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 use subtle::ConstantTimeEq;
 use tokio::io::AsyncReadExt;
 
@@ -42,13 +44,17 @@ use tokio::io::AsyncReadExt;
 const JSON_BYTES_MAX: usize = 2 << 20;
 /// Longest wait that a kill may ask for, seconds: a year.
 const KILL_WAIT_SECS_MAX: f64 = 31_536_000.0;
+/// Most bytes of a body that are read only to be thrown away.
+const DISCARD_BYTES_MAX: u64 = 64 << 20;
+/// Longest time a JSON body, or one that is thrown away, may take to come.
+const BODY_MAX: Duration = Duration::from_secs(30);
 /// Bytes read at once when a binary is sent.
 const SEND_CHUNK_BYTES: usize = 256 << 10;
 
 /// The routes.
 pub(crate) fn router(shared: Arc<Shared>) -> Router {
     Router::new()
-        .route("/api/v1/blobs/{sha256}", put(put_blob))
+        .route("/api/v1/blobs/{sha256}", get(has_blob).put(put_blob))
         .route("/api/v1/topologies", get(list).post(post_topology))
         .route("/api/v1/topologies/{topology}", get(show))
         .route("/api/v1/topologies/{topology}/kill", post(kill))
@@ -174,12 +180,37 @@ async fn read_json<T: DeserializeOwned>(request: Request) -> Result<T, ApiError>
     parse(&bytes)
 }
 
+/// Reads what a client is sending and throws it away, so that it comes to reading our answer: a client whose connection is closed
+/// under its hands reports a broken pipe and not the reason. Bounded; who sends more than that gets the broken pipe.
+async fn discard(body: Body, announced: Option<u64>) {
+    if announced.is_some_and(|n| n > DISCARD_BYTES_MAX) {
+        return;
+    }
+    let reading = async {
+        let mut chunks = body.into_data_stream();
+        let mut n = 0;
+        while let Ok(Some(chunk)) = chunks.try_next().await {
+            n += chunk.len() as u64;
+            if n > DISCARD_BYTES_MAX {
+                return;
+            }
+        }
+    };
+    // Out of time is as good as read: the answer goes out either way.
+    let _ = tokio::time::timeout(BODY_MAX, reading).await;
+}
+
 async fn read_body(request: Request) -> Result<Bytes, ApiError> {
     let too_large = || ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, format!("the body is larger than {JSON_BYTES_MAX} bytes"));
-    if announced(request.headers()).is_some_and(|n| n > JSON_BYTES_MAX as u64) {
+    let length = announced(request.headers());
+    if length.is_some_and(|n| n > JSON_BYTES_MAX as u64) {
+        discard(request.into_body(), length).await;
         return Err(too_large());
     }
-    let limited = axum::body::to_bytes(request.into_body(), JSON_BYTES_MAX).await;
+    let reading = tokio::time::timeout(BODY_MAX, axum::body::to_bytes(request.into_body(), JSON_BYTES_MAX));
+    let Ok(limited) = reading.await else {
+        return Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, format!("the body did not come within {} s", BODY_MAX.as_secs())));
+    };
     limited.map_err(|e| {
         use std::error::Error;
         // The limit is an error of its own kind below; anything else is the connection.
@@ -215,13 +246,17 @@ fn checked_sha256(text: &str) -> Result<&str, ApiError> {
 }
 
 async fn put_blob(State(shared): State<Arc<Shared>>, Path(sha256): Path<String>, request: Request) -> Result<Response, ApiError> {
-    leading(&shared).await?;
-    let sha256 = checked_sha256(&sha256)?;
-    // A binary that is there is not sent again: the answer comes before the body.
-    if shared.home.blob_bytes(sha256).is_some() && shared.home.touch_blob(sha256).is_ok() {
-        return Ok((StatusCode::OK, envelope("Blob", &json!({ "sha256": sha256, "new": false }))).into_response());
-    }
     let length = announced(request.headers());
+    let early = match leading(&shared).await {
+        Err(e) => Err(e),
+        Ok(_) => checked_sha256(&sha256).map(|sha256| shared.home.blob_bytes(sha256).is_some() && shared.home.touch_blob(sha256).is_ok()),
+    };
+    // It is there, or cannot be taken: what is being sent is read to its end all the same.
+    if !matches!(early, Ok(false)) {
+        discard(request.into_body(), length).await;
+        return early.map(|_| (StatusCode::OK, envelope("Blob", &json!({ "sha256": sha256, "new": false }))).into_response());
+    }
+    let sha256 = sha256.as_str();
     shared.home.receive(sha256, request.into_body(), length).await.map_err(|e| match e {
         UploadError::TooLarge => {
             ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, format!("the binary is larger than {} bytes; strip it", crate::BLOB_BYTES_MAX))
@@ -237,9 +272,22 @@ async fn put_blob(State(shared): State<Arc<Shared>>, Path(sha256): Path<String>,
     Ok((StatusCode::CREATED, envelope("Blob", &json!({ "sha256": sha256, "new": true }))).into_response())
 }
 
+/// Lets a client find out that it need not upload; a yes holds for as long as an upload would.
+async fn has_blob(State(shared): State<Arc<Shared>>, Path(sha256): Path<String>) -> Result<Response, ApiError> {
+    leading(&shared).await?;
+    let sha256 = checked_sha256(&sha256)?;
+    match shared.home.blob_bytes(sha256) {
+        Some(bytes) if shared.home.touch_blob(sha256).is_ok() => {
+            Ok(envelope("Blob", &json!({ "sha256": sha256, "bytes": bytes })).into_response())
+        }
+        _ => Err(ApiError::new(StatusCode::NOT_FOUND, format!("binary {sha256} is not here; upload it"))),
+    }
+}
+
 async fn post_topology(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, ApiError> {
+    let asked: Result<SubmitRequest, ApiError> = read_json(request).await;
     let term = leading(&shared).await?;
-    let asked: SubmitRequest = read_json(request).await?;
+    let asked = asked?;
     // A client that goes away must not stop a submission half way: it runs to its end in a task of its own.
     let done = tokio::spawn(async move { submit::submit(&shared, &term, asked).await });
     let Submitted { record, notes, new } = done.await.map_err(|e| ApiError::internal(e.to_string()))??;
@@ -281,8 +329,9 @@ struct KillRequest {
 }
 
 async fn kill(State(shared): State<Arc<Shared>>, Path(topology): Path<String>, request: Request) -> Result<Response, ApiError> {
+    let body = read_body(request).await;
     let term = leading(&shared).await?;
-    let body = read_body(request).await?;
+    let body = body?;
     let asked: KillRequest = if body.is_empty() { KillRequest::default() } else { parse(&body)? };
     let wait_ms = match asked.wait_secs {
         Some(secs) if !(0.0..=KILL_WAIT_SECS_MAX).contains(&secs) => {

@@ -24,6 +24,8 @@ use zookeeper_client::{Acls, AddWatchMode, Client, CreateMode, EventType, LockOp
 const CALL_MAX: Duration = Duration::from_secs(5);
 /// A call made while the store has been away for longer than this fails at once; a shorter absence is waited out within `CALL_MAX`.
 const AWAY_PATIENCE: Duration = Duration::from_secs(2);
+/// Longest wait for a session to end at `close`.
+const GOODBYE_MAX: Duration = Duration::from_secs(1);
 /// Pause before a session is asked for again; doubles up to `CONNECT_PAUSE_MAX`.
 const CONNECT_PAUSE: Duration = Duration::from_millis(100);
 /// Longest such pause.
@@ -363,21 +365,24 @@ async fn keep_all(inner: &Inner, client: &Client, replace: bool) -> Result<(), S
 /// and two of them must not take turns in removing each other.
 async fn keep_one(client: &Client, path: &str, bytes: &[u8], replace: bool) -> Result<(), zk::Error> {
     loop {
-        match client.create(path, bytes, &EPHEMERAL).await {
-            Err(zk::Error::NodeExists) => {}
-            other => return other.map(drop),
-        }
-        let Some(stat) = client.check_stat(path).await? else { continue };
-        if stat.ephemeral_owner == client.session_id().0 {
-            return client.set_data(path, bytes, None).await.map(drop);
-        }
-        if !replace {
-            warn!(path, "another process holds this node: two daemons run with the same id; stop one of them");
-            return Ok(());
-        }
-        match client.delete(path, None).await {
-            Ok(()) | Err(zk::Error::NoNode) => {}
+        // Read first: this runs every 10 s, and in the ordinary case nothing is to be written.
+        match client.get_data(path).await {
+            Err(zk::Error::NoNode) => match client.create(path, bytes, &EPHEMERAL).await {
+                Err(zk::Error::NodeExists) => continue,
+                other => return other.map(drop),
+            },
             Err(e) => return Err(e),
+            Ok((now, stat)) if stat.ephemeral_owner == client.session_id().0 => {
+                return if now == bytes { Ok(()) } else { client.set_data(path, bytes, None).await.map(drop) };
+            }
+            Ok(_) if !replace => {
+                warn!(path, "another process holds this node: two daemons run with the same id; stop one of them");
+                return Ok(());
+            }
+            Ok(_) => match client.delete(path, None).await {
+                Ok(()) | Err(zk::Error::NoNode) => {}
+                Err(e) => return Err(e),
+            },
         }
     }
 }
@@ -580,9 +585,15 @@ impl Tree for ZkStore {
             let removal = futures::future::join_all(kept.iter().chain(&locks).map(|path| remove_own(&client, path)));
             let _ = timeout(AWAY_PATIENCE, removal).await;
         }
+        let state = self.inner.client.borrow().as_ref().map(Client::state_watcher);
         self.inner.closed.send_replace(true);
         self.inner.client.send_replace(None);
         self.inner.set_up(false);
+        if let Some(mut state) = state {
+            // The last client is gone, unless a leadership still holds one; give the goodbye time to reach the server, as a process
+            // that ends right after this would cut it off.
+            let _ = timeout(GOODBYE_MAX, async { while !state.changed().await.is_terminated() {} }).await;
+        }
     }
 }
 
