@@ -1,1 +1,84 @@
-//! Not built yet.
+//! Write stream-processing topologies that count microseconds.
+//!
+//! A topology is an ordinary Rust program: tuples under [`#[tuple]`](macro@tuple), spouts and bolts as structs, a function that wires them, and
+//! [`main!`], which gives the binary its lives: `describe`, `run`, `bench`, `worker`. See `examples/wordcount`.
+//!
+//! This crate is the typed surface. Frames, loops and lanes are in `saetta-engine`; what a supervisor starts is in `saetta-worker`.
+
+extern crate self as saetta;
+
+mod bench;
+mod component;
+#[expect(unsafe_code, reason = "hands frames of a known stream to typed code: archives are viewed in place")]
+mod dispatch;
+mod grouping;
+mod lives;
+mod run;
+mod stepped;
+mod topology;
+
+pub use component::{Archived, Bolt, Cx, Emits, Handle, Outcome, Progress, Spout};
+pub use grouping::{All, Global, GroupingFor, Shuffle};
+pub use run::{Latency, RunOptions, Summary, run};
+pub use saetta_engine::Fail;
+pub use saetta_tuple::{Emit, Fields, KeyField, StreamType, Tuple, WireType, tuple};
+pub use stepped::Stepped;
+pub use topology::{BoltBuilder, SpoutBuilder, Stream, Topology};
+
+/// What a topology function returns.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+/// Any error with a text; `?` takes every error type and every string.
+pub type Error = Box<dyn std::error::Error + Send + Sync>;
+
+/// One import for topologies.
+pub mod prelude {
+    pub use crate::component::Progress::{self, Busy, Done, Idle};
+    pub use crate::{All, Archived, Bolt, Cx, Emits, Fail, Global, Handle, Outcome, Result, Shuffle, Spout, Summary, Topology, by, stream, tuple};
+}
+
+/// For the macros' output only.
+#[doc(hidden)]
+pub mod __rt {
+    pub use crate::lives::main;
+    pub use saetta_tuple::rt::*;
+}
+
+/// Groups by fields of a tuple: `by!(Word.word)`, `by!(Quote.symbol, Quote.venue)`. Equal keys meet in one task.
+#[macro_export]
+macro_rules! by {
+    ($t:ident . $f:ident $(, $t2:ident . $f2:ident)* $(,)?) => {
+        $crate::Fields::<$t> {
+            names: &[stringify!($f) $(, stringify!($f2))*],
+            key: |tuple: &$crate::Archived<$t>, out| {
+                $crate::__rt::KeyField::key(&tuple.$f, out);
+                $( $crate::__rt::KeyField::key(&tuple.$f2, out); )*
+            },
+        }
+    };
+}
+
+/// Declares a second stream of a tuple type: `stream!(pub Late: Quote);`. Emit on it with [`Cx::emit_on`], read it with `impl Handle<Late>`.
+#[macro_export]
+macro_rules! stream {
+    ($(#[$attr:meta])* $vis:vis $name:ident : $tuple:ty) => {
+        $(#[$attr])*
+        $vis struct $name;
+        impl $crate::StreamType for $name {
+            type Tuple = $tuple;
+            const NAME: &'static str = stringify!($name);
+        }
+    };
+}
+
+/// Makes `fn topology(t: &mut Topology, args: Args) -> Result<()>` a program. `Args` derives `clap::Args`.
+#[macro_export]
+macro_rules! main {
+    ($topology:path) => {
+        #[cfg(panic = "abort")]
+        ::core::compile_error!("saetta::main! needs unwinding: a panic in user code fails one tuple and restarts one task; remove `panic = \"abort\"` from the profile");
+
+        fn main() -> ::std::process::ExitCode {
+            $crate::__rt::main(env!("CARGO_PKG_NAME"), $topology)
+        }
+    };
+}

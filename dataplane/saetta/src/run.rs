@@ -1,0 +1,288 @@
+//! `run`: the whole topology in this process, no cluster.
+//!
+//! Before: `lives.rs` has a program and options. After: the engine has ended, and the summary is printed or handed to the topology.
+
+use saetta_engine::{Command, Engine, EnginePlan, ErrorReport, Options, PlanError, PlannedExecutor, Program, Shared, allowed_cores};
+use saetta_model::config::Config;
+use saetta_model::cores::{self, Reason};
+use saetta_model::parallelism::{ExecutorId, Layout};
+use saetta_model::topology::ComponentKind;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// How `run` behaves.
+#[derive(Debug, Clone, Default)]
+pub struct RunOptions {
+    /// No progress on standard error.
+    pub quiet: bool,
+    /// Cores to use; empty = those this process may run on.
+    pub cores: Vec<u32>,
+    /// Open-loop rate of each spout executor, `next` calls a second.
+    pub rate_per_sec: Option<u64>,
+    /// End the spouts after this time.
+    pub stop_after: Option<Duration>,
+}
+
+/// Percentiles of sampled tuples, spout emit to last bolt, nanoseconds.
+#[derive(Debug, Clone, Serialize)]
+pub struct Latency {
+    /// How many tuples were sampled.
+    pub samples: u64,
+    /// Median.
+    pub p50_ns: u64,
+    /// 99th percentile.
+    pub p99_ns: u64,
+    /// 99.9th percentile.
+    pub p99_9_ns: u64,
+    /// Largest.
+    pub max_ns: u64,
+}
+
+/// What one component did.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct ComponentSummary {
+    /// Executors.
+    pub executors: u32,
+    /// Cores they ran on.
+    pub cores: Vec<u32>,
+    /// Tuples handled, or `next` calls that emitted.
+    pub executed: u64,
+    /// Tuples emitted.
+    pub emitted: u64,
+    /// Frames sent.
+    pub transferred: u64,
+    /// Inputs that failed.
+    pub failed: u64,
+}
+
+/// What a whole run did.
+#[derive(Debug, Clone, Serialize)]
+pub struct Summary {
+    /// From the first spout call to the end of the last executor, seconds.
+    pub elapsed_sec: f64,
+    /// Tuples handled by last bolts.
+    pub tuples: u64,
+    /// Of them per second.
+    pub rate_per_sec: f64,
+    /// Percentiles.
+    pub latency: Latency,
+    /// By component id.
+    pub components: BTreeMap<String, ComponentSummary>,
+    /// Frames that could not be delivered. Zero in one process.
+    pub discarded: u64,
+    /// What went wrong on the way, one line each; at most the newest 1,024.
+    pub errors: Vec<String>,
+    /// Bytes the engine may take, by kind.
+    #[serde(skip)]
+    pub memory: Vec<(&'static str, u64)>,
+    /// The histogram itself.
+    #[serde(skip)]
+    pub histogram_ns: hdrhistogram::Histogram<u64>,
+}
+
+/// Exit code after a second Ctrl-C.
+const EXIT_INTERRUPTED: i32 = 130;
+/// How often the end is looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+/// Progress lines on a terminal, and elsewhere.
+const PROGRESS_EVERY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
+
+/// Runs a program to its end. The error is one line; a component that failed for good, or a plan that does not fit.
+pub fn run(program: &Program, config: &Config, options: &RunOptions) -> crate::Result<Summary> {
+    let layout = Layout::new(&program.spec, config)?;
+    let engine = Engine::build(program, &plan(program, config, layout.clone(), options)?, false)?;
+    let memory = engine.memory().to_vec();
+    let interrupted = interrupted();
+    let running = engine.start()?;
+    let started = Instant::now();
+    running.send_all(|| Command::Activate(true));
+
+    let shared = running.shared.clone();
+    let mut progress = Progress::new(options.quiet);
+    let mut errors = Vec::new();
+    let mut told_to_end = false;
+    while !shared.ended() && shared.fatal.get().is_none() {
+        let over = options.stop_after.is_some_and(|after| started.elapsed() >= after);
+        if (interrupted.load(Ordering::Relaxed) || over) && !told_to_end {
+            told_to_end = true;
+            running.send_all(|| Command::EndSpouts);
+        }
+        progress.look(&shared, started);
+        collect(&shared, &mut errors);
+        std::thread::sleep(LOOK_EVERY);
+    }
+    let elapsed_sec = started.elapsed().as_secs_f64();
+    let stopped = running.stop();
+    progress.done();
+    collect(&shared, &mut errors);
+    let histogram_ns = stopped.map_err(|ErrorReport { component, text }| format!("{component}: {text}"))?;
+    Ok(summarise(program, &layout, &shared, elapsed_sec, histogram_ns, errors, memory))
+}
+
+/// Where everything runs: `executor.core` by hand, else the planner over the cores there are.
+pub(crate) fn plan(program: &Program, config: &Config, layout: Layout, options: &RunOptions) -> crate::Result<EnginePlan> {
+    let allowed = if options.cores.is_empty() { allowed_cores() } else { options.cores.clone() };
+    let working = layout.components.iter().filter(|c| c.kind != ComponentKind::Acker).map(|c| c.executors.len()).sum::<usize>();
+    let mut by_hand = BTreeMap::new();
+    for component in &program.spec.components {
+        let text = component.config.get("executor.core").map(String::as_str).or(config.text("executor.core"));
+        if let Some(core) = text.and_then(|t| t.parse::<u32>().ok()) {
+            if !allowed.contains(&core) {
+                return Err(PlanError(format!("component `{}`: executor.core = {core}, and this process may run on {allowed:?} only", component.id)).into());
+            }
+            by_hand.insert(component.id.to_string(), core);
+        }
+    }
+    let n_cores = allowed.len().min(working.max(1)).min(saetta_engine::LOOPS_MAX);
+    let mut cores: Vec<u32> = allowed[..n_cores].to_vec();
+    cores.extend(by_hand.values().filter(|c| !allowed[..n_cores].contains(c)));
+    cores.sort_unstable();
+    cores.dedup();
+    let all: Vec<ExecutorId> = layout.executors().map(|(_, e)| e).collect();
+    let placed = cores::plan(&program.spec, &layout, &all, &cores, &|id| by_hand.get(id).copied());
+    let executors = placed
+        .iter()
+        .map(|p| PlannedExecutor { id: p.id, on_loop: cores.iter().position(|c| *c == p.core).expect("one of them") })
+        .collect();
+    debug_assert!(placed.iter().all(|p| p.reason == Reason::Planned || !by_hand.is_empty()));
+    let mut bounds = Options::from_config(config)?;
+    bounds.spout_rate_per_sec = options.rate_per_sec;
+    Ok(EnginePlan { layout, cores, executors, remotes: Vec::new(), options: bounds })
+}
+
+/// A flag that the first Ctrl-C or SIGTERM sets; the second one ends the process, should the topology not end by itself.
+fn interrupted() -> Arc<AtomicBool> {
+    let flag = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        // In this order: the first signal finds the flag down.
+        let _ = signal_hook::flag::register_conditional_shutdown(signal, EXIT_INTERRUPTED, flag.clone());
+        let _ = signal_hook::flag::register(signal, flag.clone());
+    }
+    flag
+}
+
+fn collect(shared: &Shared, errors: &mut Vec<String>) {
+    while let Some(report) = shared.reports.pop() {
+        let line = format!("{}: {}", report.component, report.text);
+        eprintln!("{line}");
+        if errors.len() == 1024 {
+            errors.remove(0);
+        }
+        errors.push(line);
+    }
+}
+
+fn summarise(
+    program: &Program,
+    layout: &Layout,
+    shared: &Shared,
+    elapsed_sec: f64,
+    histogram_ns: hdrhistogram::Histogram<u64>,
+    errors: Vec<String>,
+    memory: Vec<(&'static str, u64)>,
+) -> Summary {
+    let mut components: BTreeMap<String, ComponentSummary> = BTreeMap::new();
+    for e in shared.executors().iter().filter(|e| !e.component.is_system()) {
+        let c = components.entry(e.component.to_string()).or_default();
+        c.executors += 1;
+        if !c.cores.contains(&e.core) {
+            c.cores.push(e.core);
+        }
+        c.executed += e.executed.load(Ordering::Relaxed);
+        c.emitted += e.emitted.load(Ordering::Relaxed);
+        c.transferred += e.transferred.load(Ordering::Relaxed);
+        c.failed += e.failed.load(Ordering::Relaxed);
+    }
+    let read = |id: &str| program.spec.components.iter().any(|c| c.inputs.iter().any(|i| i.from.as_str() == id));
+    let last = |id: &str| layout.component(id).is_some_and(|c| c.kind == ComponentKind::Bolt) && !read(id);
+    let tuples = components.iter().filter(|(id, _)| last(id)).map(|(_, c)| c.executed).sum();
+    let latency = Latency {
+        samples: histogram_ns.len(),
+        p50_ns: histogram_ns.value_at_quantile(0.5),
+        p99_ns: histogram_ns.value_at_quantile(0.99),
+        p99_9_ns: histogram_ns.value_at_quantile(0.999),
+        max_ns: histogram_ns.max(),
+    };
+    Summary {
+        elapsed_sec,
+        tuples,
+        rate_per_sec: tuples as f64 / elapsed_sec.max(1e-9),
+        latency,
+        components,
+        discarded: shared.loops.iter().map(|l| l.discarded.load(Ordering::Relaxed)).sum(),
+        errors,
+        memory,
+        histogram_ns,
+    }
+}
+
+struct Progress {
+    every: Option<Duration>,
+    terminal: bool,
+    next: Instant,
+    shown: bool,
+}
+
+impl Progress {
+    fn new(quiet: bool) -> Self {
+        let terminal = std::io::stderr().is_terminal();
+        let every = if terminal { PROGRESS_EVERY.0 } else { PROGRESS_EVERY.1 };
+        Progress { every: (!quiet).then_some(every), terminal, next: Instant::now() + every, shown: false }
+    }
+
+    fn look(&mut self, shared: &Shared, started: Instant) {
+        let Some(every) = self.every.filter(|_| Instant::now() >= self.next) else { return };
+        self.next += every;
+        let executed: u64 = shared.executors().iter().map(|e| e.executed.load(Ordering::Relaxed)).sum();
+        let secs = started.elapsed().as_secs_f64();
+        let line = format!("{secs:7.1} s  {executed} handled  {:.0}/s", executed as f64 / secs);
+        if self.terminal {
+            eprint!("\r\x1b[2K{line}");
+            self.shown = true;
+        } else {
+            eprintln!("{line}");
+        }
+    }
+
+    fn done(&self) {
+        if self.shown {
+            eprint!("\r\x1b[2K");
+        }
+    }
+}
+
+/// Nanoseconds for people.
+fn time(ns: u64) -> String {
+    match ns {
+        0..10_000 => format!("{ns} ns"),
+        10_000..10_000_000 => format!("{:.1} us", ns as f64 / 1e3),
+        10_000_000..10_000_000_000 => format!("{:.1} ms", ns as f64 / 1e6),
+        _ => format!("{:.1} s", ns as f64 / 1e9),
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{:<16} {:>9} {:>9} {:>14} {:>14} {:>9}", "component", "executors", "cores", "executed", "emitted", "failed")?;
+        for (id, c) in &self.components {
+            let cores = c.cores.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+            writeln!(f, "{id:<16} {:>9} {cores:>9} {:>14} {:>14} {:>9}", c.executors, c.executed, c.emitted, c.failed)?;
+        }
+        writeln!(f, "{} tuples in {:.3} s, {:.0} tuples/s", self.tuples, self.elapsed_sec, self.rate_per_sec)?;
+        let l = &self.latency;
+        write!(
+            f,
+            "spout emit to last bolt: p50 {}, p99 {}, p99.9 {}, max {} ({} sampled)",
+            time(l.p50_ns),
+            time(l.p99_ns),
+            time(l.p99_9_ns),
+            time(l.max_ns),
+            l.samples
+        )
+    }
+}

@@ -1,0 +1,294 @@
+//! The builder: what a topology function writes into, and how it becomes an engine's program.
+//!
+//! Types are checked by the compiler as the wiring is written; names and numbers are checked in [`Topology::build`], all errors at once.
+
+use crate::component::{Bolt, BoltTask, Emits, Handle, RunFn, Spout, SpoutTask};
+use crate::dispatch;
+use crate::grouping::GroupingFor;
+use crate::run::Summary;
+use saetta_engine::{ComponentFactory, KeyFn, Program, ProgramComponent};
+use saetta_model::config::{Config, Owner, Source};
+use saetta_model::name::Name;
+use saetta_model::topology::{ComponentKind, ComponentSpec, FieldSpec, Format, InputSpec, Resources, StreamSpec, TopologySpec};
+use saetta_tuple::{FORMAT, StreamType, Tuple, check};
+use std::any::TypeId;
+use std::collections::BTreeMap;
+use std::marker::PhantomData;
+use std::sync::{Arc, Mutex};
+
+/// (component, stream) to its number in the topology.
+type Numbers = BTreeMap<(Name, Name), u16>;
+/// Makes the factory once streams have numbers.
+type LateFactory = Box<dyn FnOnce(&Numbers) -> ComponentFactory>;
+/// What `run` calls at the end.
+pub(crate) type AtEnd = Box<dyn FnOnce(&Summary) -> crate::Result<()>>;
+
+/// A topology being written.
+#[derive(Default)]
+pub struct Topology {
+    components: Vec<Built>,
+    config: BTreeMap<String, String>,
+    errors: Vec<String>,
+    pub(crate) at_end: Option<AtEnd>,
+}
+
+struct Built {
+    spec: ComponentSpec,
+    factory: LateFactory,
+    tags: Vec<TypeId>,
+    checks: Vec<fn(&[u8]) -> bool>,
+    keys: Vec<Option<KeyFn>>,
+}
+
+/// A stream that was declared: what `.input` takes.
+pub struct Stream<S> {
+    component: Name,
+    of: PhantomData<fn(S)>,
+}
+
+impl<S> Clone for Stream<S> {
+    fn clone(&self) -> Self {
+        Stream { component: self.component.clone(), of: PhantomData }
+    }
+}
+
+impl Topology {
+    /// Empty.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a spout. `make` is called once per task, on the worker.
+    pub fn spout<S: Spout>(&mut self, id: &str, make: impl Fn() -> S + Send + Sync + 'static) -> SpoutBuilder<'_, S> {
+        let factory: ComponentFactory = Arc::new(move || Box::new(SpoutTask(make())));
+        let at = self.add(id, ComponentKind::Spout, Box::new(move |_| factory));
+        self.components[at].spec.tracked = S::TRACKED;
+        SpoutBuilder { inner: Inner { topology: self, at }, of: PhantomData }
+    }
+
+    /// Adds a bolt. `make` is called once per task, on the worker.
+    pub fn bolt<B: Bolt>(&mut self, id: &str, make: impl Fn() -> B + Send + Sync + 'static) -> BoltBuilder<'_, B> {
+        let handlers: Handlers<B> = Arc::default();
+        let wired = handlers.clone();
+        let late: LateFactory = Box::new(move |numbers| {
+            let mut table: Vec<Option<RunFn<B>>> = vec![None; numbers.len()];
+            for (component, stream, run) in wired.lock().expect("no panic while wiring").iter() {
+                if let Some(number) = numbers.get(&(component.clone(), stream.clone())) {
+                    table[*number as usize] = Some(*run);
+                }
+            }
+            let handlers: Arc<[Option<RunFn<B>>]> = table.into();
+            Arc::new(move || Box::new(BoltTask { bolt: make(), handlers: handlers.clone() }))
+        });
+        let at = self.add(id, ComponentKind::Bolt, late);
+        BoltBuilder { inner: Inner { topology: self, at }, handlers }
+    }
+
+    /// Sets a configuration key of the topology; `submit --set` wins over it.
+    pub fn config(&mut self, key: &str, value: impl ToString) -> &mut Self {
+        let value = value.to_string();
+        if let Err(e) = Config::new(Owner::Topology).set(key, &value, Source::Code) {
+            self.errors.push(e.to_string());
+        }
+        self.config.insert(key.to_owned(), value);
+        self
+    }
+
+    /// What `run` prints or does when everything has ended, in place of the summary table. Not called on a cluster.
+    pub fn at_end(&mut self, report: impl FnOnce(&Summary) -> crate::Result<()> + 'static) -> &mut Self {
+        self.at_end = Some(Box::new(report));
+        self
+    }
+
+    fn add(&mut self, id: &str, kind: ComponentKind, factory: LateFactory) -> usize {
+        let name = Name::new(id).unwrap_or_else(|e| {
+            self.errors.push(e.to_string());
+            Name::new(&format!("invalid-{}", self.components.len())).expect("valid")
+        });
+        let spec = ComponentSpec {
+            id: name,
+            kind,
+            executors: 1,
+            tasks: None,
+            resources: Resources::default(),
+            outputs: Vec::new(),
+            inputs: Vec::new(),
+            config: BTreeMap::new(),
+            tracked: false,
+        };
+        self.components.push(Built { spec, factory, tags: Vec::new(), checks: Vec::new(), keys: Vec::new() });
+        self.components.len() - 1
+    }
+
+    /// Settles the topology. The error holds every fault, one a line.
+    pub fn build(self) -> Result<Program, String> {
+        let mut errors = self.errors;
+        let mut components = self.components;
+        components.sort_by(|a, b| a.spec.id.cmp(&b.spec.id));
+        let mut numbers = Numbers::new();
+        for component in &components {
+            for output in &component.spec.outputs {
+                let number = numbers.len() as u16;
+                numbers.insert((component.spec.id.clone(), output.name.clone()), number);
+            }
+        }
+        let (archive, endian, unaligned, pointer_bits) = FORMAT;
+        let spec = TopologySpec {
+            saetta: env!("CARGO_PKG_VERSION").to_owned(),
+            format: Format { archive: archive.into(), endian: endian.into(), unaligned, pointer_bits },
+            components: components.iter().map(|c| c.spec.clone()).collect(),
+        };
+        if let Err(e) = spec.check() {
+            errors.push(e.to_string());
+        }
+        if !errors.is_empty() {
+            return Err(errors.join("\n"));
+        }
+        let components = components
+            .into_iter()
+            .map(|c| ProgramComponent { factory: (c.factory)(&numbers), tags: c.tags, checks: c.checks, keys: c.keys })
+            .collect();
+        Ok(Program { spec, config: self.config, components })
+    }
+}
+
+/// What spouts and bolts have in common while they are wired.
+struct Inner<'t> {
+    topology: &'t mut Topology,
+    at: usize,
+}
+
+impl Inner<'_> {
+    fn spec(&mut self) -> &mut ComponentSpec {
+        &mut self.topology.components[self.at].spec
+    }
+
+    fn stream<S: StreamType>(&mut self) -> Stream<S> {
+        let schema = <S::Tuple as Tuple>::schema();
+        let built = &mut self.topology.components[self.at];
+        let component = built.spec.id.clone();
+        match Name::new(S::NAME) {
+            Err(e) => self.topology.errors.push(format!("component `{component}`: stream name: {e}")),
+            Ok(name) if built.tags.contains(&TypeId::of::<S>()) => drop(name),
+            Ok(name) => {
+                let fields = schema.fields.iter().map(|f| FieldSpec { name: f.name.to_owned(), ty: f.ty.clone() }).collect();
+                built.spec.outputs.push(StreamSpec { name, schema: schema.id(), fields });
+                built.tags.push(TypeId::of::<S>());
+                built.checks.push(check::<S::Tuple>);
+            }
+        }
+        Stream { component, of: PhantomData }
+    }
+
+    fn config(&mut self, key: &str, value: String) {
+        let known = saetta_model::config::find(key).is_none_or(|k| k.scope == saetta_model::config::Scope::Component);
+        let checked = Config::new(Owner::Topology).set(key, &value, Source::Code);
+        let id = self.spec().id.clone();
+        match checked {
+            Err(e) => self.topology.errors.push(format!("component `{id}`: {e}")),
+            Ok(()) if !known => self.topology.errors.push(format!("component `{id}`: `{key}` is a key of the whole topology; set it with `t.config`")),
+            Ok(()) => drop(self.spec().config.insert(key.to_owned(), value)),
+        }
+    }
+}
+
+macro_rules! common {
+    () => {
+        /// Parallelism hint: executors at submit. Default 1.
+        #[must_use]
+        pub fn executors(mut self, n: u32) -> Self {
+            self.inner.spec().executors = n;
+            self
+        }
+        /// Tasks, fixed for the topology's life. Default: as many as executors.
+        #[must_use]
+        pub fn tasks(mut self, n: u32) -> Self {
+            self.inner.spec().tasks = Some(n);
+            self
+        }
+        /// CPU one executor asks for, in percent of one core: for schedulers, and for the core planner's balance.
+        #[must_use]
+        pub fn cpu_pct(mut self, pct: f64) -> Self {
+            self.inner.spec().resources.cpu_milli_pct = (pct * 1000.0).ceil() as i64;
+            self
+        }
+        /// Memory one executor asks for, in MiB.
+        #[must_use]
+        pub fn memory_mb(mut self, mb: u32) -> Self {
+            self.inner.spec().resources.memory_bytes = i64::from(mb) << 20;
+            self
+        }
+        /// A generic resource one executor asks for.
+        #[must_use]
+        pub fn resource(mut self, kind: &str, amount: f64) -> Self {
+            self.inner.spec().resources.generic_milli.insert(kind.to_owned(), (amount * 1000.0).ceil() as i64);
+            self
+        }
+        /// The core its executors run on, by hand.
+        #[must_use]
+        pub fn core(mut self, core: u32) -> Self {
+            self.inner.config("executor.core", core.to_string());
+            self
+        }
+        /// A key of this component's configuration.
+        #[must_use]
+        pub fn config(mut self, key: &str, value: impl ToString) -> Self {
+            self.inner.config(key, value.to_string());
+            self
+        }
+    };
+}
+
+/// A spout being wired.
+pub struct SpoutBuilder<'t, S> {
+    inner: Inner<'t>,
+    of: PhantomData<fn(S)>,
+}
+
+impl<S: Spout> SpoutBuilder<'_, S> {
+    common!();
+
+    /// Declares that it emits stream `T`, for others to read.
+    pub fn stream<T: StreamType>(&mut self) -> Stream<T>
+    where
+        S: Emits<T>,
+    {
+        self.inner.stream::<T>()
+    }
+}
+
+/// Handlers collected while a bolt is wired: from which component and stream, by which function.
+type Handlers<B> = Arc<Mutex<Vec<(Name, Name, RunFn<B>)>>>;
+
+/// A bolt being wired.
+pub struct BoltBuilder<'t, B> {
+    inner: Inner<'t>,
+    handlers: Handlers<B>,
+}
+
+impl<B: Bolt> BoltBuilder<'_, B> {
+    common!();
+
+    /// Reads a stream. `grouping` says which task gets a tuple: `Shuffle`, `by!(Tuple.field)`, `All`, `Global`.
+    #[must_use]
+    pub fn input<S: StreamType>(mut self, from: &Stream<S>, grouping: impl GroupingFor<S>) -> Self
+    where
+        B: Handle<S>,
+    {
+        let (grouping, key) = grouping.grouping();
+        if let Ok(stream) = Name::new(S::NAME) {
+            self.inner.spec().inputs.push(InputSpec { from: from.component.clone(), stream: stream.clone(), grouping });
+            self.inner.topology.components[self.inner.at].keys.push(key);
+            self.handlers.lock().expect("no panic while wiring").push((from.component.clone(), stream, dispatch::run::<B, S>));
+        }
+        self
+    }
+
+    /// Declares that it emits stream `T`, for others to read.
+    pub fn stream<T: StreamType>(&mut self) -> Stream<T>
+    where
+        B: Emits<T>,
+    {
+        self.inner.stream::<T>()
+    }
+}
