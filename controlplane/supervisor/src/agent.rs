@@ -35,9 +35,9 @@ const ERROR_SOURCES_MAX: usize = 4096;
 const ERROR_CHARS_MAX: usize = 2_000;
 /// The loop turns at least this often ...
 const TURN_EVERY: Duration = Duration::from_secs(1);
-/// ... and a turn longer than this means that the process, its disk or its machine stood still.
-const TURN_MAX: Duration = Duration::from_secs(3);
-/// How often garbage is looked for at most.
+/// ... and when it turns so much later than it meant to, the process, its disk or its machine stood still.
+const LATE_MAX: Duration = Duration::from_millis(250);
+/// How often garbage is looked for at most, beside each time a slot is cleaned.
 const GARBAGE_EVERY: Duration = Duration::from_secs(10);
 
 /// What tasks of this supervisor tell its loop.
@@ -199,17 +199,18 @@ impl Agent {
     /// Runs until the inlets close, or every worker has ended after `EndWorkers`.
     pub(crate) async fn run(mut self, mut inlets: Inlets) {
         self.publish();
-        let mut turned = Instant::now();
+        let mut wake = Instant::now();
         loop {
-            let now = Instant::now();
-            if now.duration_since(turned) > TURN_MAX {
-                let stood = now.duration_since(turned) - TURN_EVERY;
-                warn!("this supervisor stood still for {} ms; that time counts against no worker", stood.as_millis());
-                self.stood_still += stood;
+            let late = wake.elapsed();
+            if late > LATE_MAX {
+                warn!("this supervisor stood still for {} ms; that time counts against no worker", late.as_millis());
+                self.stood_still += late;
             }
-            turned = now;
             let next = self.seats.values().filter_map(|s| s.slot.deadline_ms()).min();
-            let next = next.map_or(now + TURN_EVERY, |ms| self.began + self.stood_still + Duration::from_millis(ms));
+            wake = Instant::now() + TURN_EVERY;
+            if let Some(next) = next {
+                wake = wake.min(self.began + self.stood_still + Duration::from_millis(next));
+            }
             tokio::select! {
                 // What workers said comes before the time they have left to say it.
                 biased;
@@ -226,7 +227,11 @@ impl Agent {
                     None => return,
                 },
                 Some(_) = self.work.join_next() => continue,
-                () = tokio::time::sleep_until(next.min(now + TURN_EVERY)) => {
+                () = tokio::time::sleep_until(wake) => {
+                    if wake.elapsed() > LATE_MAX {
+                        // Woken late: first the time is put right, above.
+                        continue;
+                    }
                     for port in self.ports() {
                         self.step(port, Event::Tick);
                     }
@@ -294,8 +299,7 @@ impl Agent {
                 self.step(port, Event::Want(want));
             }
         }
-        if view.unreadable.is_empty() && self.garbage_looked.is_none_or(|at| at.elapsed() >= GARBAGE_EVERY) {
-            self.garbage_looked = Some(Instant::now());
+        if self.garbage_looked.is_none_or(|at| at.elapsed() >= GARBAGE_EVERY) {
             self.collect_garbage();
         }
     }
@@ -313,6 +317,7 @@ impl Agent {
 
     /// Forgets what no slot refers to any more, in memory and on disk.
     fn collect_garbage(&mut self) {
+        self.garbage_looked = Some(Instant::now());
         let jobs: Vec<&Job> = self.seats.values().flat_map(|s| s.slot.job().into_iter().chain(s.slot.want())).collect();
         let topologies: BTreeSet<Name> = jobs.iter().map(|j| j.topology.clone()).collect();
         let binaries: BTreeSet<String> = jobs.iter().map(|j| j.binary.clone()).collect();
@@ -382,7 +387,7 @@ impl Agent {
                     warn!(port, "noting down that a slot is empty: {e}");
                 }
                 self.dir.remove_worker(port, &job);
-                self.garbage_looked = None;
+                self.collect_garbage();
             }
         }
     }
