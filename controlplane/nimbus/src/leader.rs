@@ -171,10 +171,14 @@ pub(crate) fn wall_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64)
 }
 
-/// Stands for election for ever.
+/// Stands for election for ever. The directory's lock says that a former process with this id is dead: its place in the line, which
+/// would stand there until its session times out, is removed.
 async fn stand(shared: Arc<Shared>, mut stopped: watch::Receiver<bool>) {
     if let Err(e) = shared.store.keep_nimbus(&shared.info).await {
         warn!(error = %e, "nimbus starts while the store is away; it appears there when the store is back");
+    }
+    if let Err(e) = shared.store.bury_contender(&shared.info.id).await {
+        warn!(error = %e, "the line of contenders cannot be read yet; if this nimbus was killed, its old session has to time out first");
     }
     loop {
         let won = tokio::select! {

@@ -64,7 +64,8 @@ pub(crate) struct Worker {
     pub(crate) port: u16,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) pid: Option<u32>,
-    /// The supervisor's word; `assigned` before it said anything, `lost` while the node has no supervisor.
+    /// The supervisor's word; `assigned` before it said anything; `away` while the node has no supervisor, and what
+    /// stands beside it is the last that is known.
     pub(crate) state: String,
     /// Placement id, 16 hex digits (it does not fit into a JSON number).
     pub(crate) placement: String,
@@ -149,7 +150,7 @@ pub(crate) fn full(cluster: &Cluster, record: &TopologyRecord, explanation: Opti
             host: assignment.and_then(|a| a.hosts.get(&p.slot.node)).cloned().unwrap_or_default(),
             port: p.slot.port,
             pid: beat.map(|b| b.pid).filter(|pid| *pid != 0),
-            state: if away { "lost".into() } else { beat.map_or_else(|| "assigned".into(), |b| b.state.clone()) },
+            state: if away { "away".into() } else { beat.map_or_else(|| "assigned".into(), |b| b.state.clone()) },
             placement: format!("{:016x}", p.id),
             start: beat.map(|b| b.start),
             cores: p.cores.clone(),

@@ -415,8 +415,15 @@ impl Tree for MemoryStore {
                 if first {
                     let (set_lost, lost) = watch::channel(false);
                     let (connection, timeout) = (self.connection.subscribe(), self.session_timeout);
+                    let (cluster, path) = (Arc::downgrade(&self.cluster), place.path.clone());
                     tokio::spawn(async move {
+                        let taken_away = async {
+                            while cluster.upgrade().is_some_and(|c| c.lock().nodes.contains_key(&path)) {
+                                let _ = changed.changed().await;
+                            }
+                        };
                         tokio::select! {
+                            () = taken_away => {}
                             _ = ended.changed() => {}
                             () = lease_over(connection, timeout) => {}
                             () = set_lost.closed() => {}

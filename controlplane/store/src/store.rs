@@ -160,6 +160,10 @@ pub trait Store: Send + Sync + 'static {
     /// Stands for election and waits, through any loss of the store, until it leads. Dropping the future stands down.
     async fn campaign(&self, info: &NimbusInfo) -> Result<Leadership, StoreError>;
 
+    /// Takes a dead process with this id out of the line, which would else stand there until its session times out. Only for a caller
+    /// that knows it to be dead, as a nimbus does that holds the lock of its directory; were it alive, it would lose its leadership.
+    async fn bury_contender(&self, id: &Name) -> Result<(), StoreError>;
+
     /// Ends the session: kept nodes and locks of this handle go at once. Every later call answers `Unavailable`.
     async fn close(&self);
 }

@@ -239,6 +239,17 @@ impl<T: Tree> Store for T {
         self.lock(bytes).await
     }
 
+    async fn bury_contender(&self, id: &Name) -> Result<(), StoreError> {
+        let dir = self.paths().dir(Family::Leader);
+        for (name, node) in self.read_children(&dir).await? {
+            let path = format!("{dir}/{name}");
+            if decode::<NimbusInfo>(&path, &node.bytes).is_ok_and(|info| info.id == *id) {
+                delete(self, None, path).await?;
+            }
+        }
+        Ok(())
+    }
+
     async fn close(&self) {
         Tree::close(self).await;
     }

