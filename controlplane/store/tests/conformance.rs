@@ -517,7 +517,7 @@ async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
 async fn answers_within_5_s<T: std::fmt::Debug>(work: impl Future<Output = T>, expected: impl FnOnce(&T) -> bool) {
     let began = Instant::now();
     let answer = work.await;
-    assert!(began.elapsed() < Duration::from_secs(10) {:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(10), "took {:?}", began.elapsed());
     assert!(expected(&answer), "{answer:?} after {:?}", began.elapsed());
 }
 
