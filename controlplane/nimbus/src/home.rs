@@ -9,6 +9,7 @@
 //! <dir>/tmp/              uploads on their way; emptied at start
 //! ```
 
+use crate::blob_io::BlobIo;
 use crate::elf;
 use crate::options::NimbusError;
 use axum::body::{Body, Bytes};
@@ -21,7 +22,6 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
-use tokio::io::AsyncWriteExt;
 
 /// Largest binary in bytes.
 pub const BLOB_BYTES_MAX: u64 = 1 << 30;
@@ -40,6 +40,7 @@ pub(crate) struct Home {
     dir: PathBuf,
     secret: String,
     id: Name,
+    io: BlobIo,
     /// Held for the lock on it.
     _lock: File,
 }
@@ -91,11 +92,15 @@ impl Home {
         let id_path = dir.join("id");
         let id = private_text(&id_path, || format!("nimbus-{}", hex::encode(random::<6>())))?;
         let id = Name::new(&id).map_err(|e| file_error(&id_path, e.to_string()))?;
-        Ok(Home { dir: dir.to_path_buf(), secret, id, _lock: lock })
+        Ok(Home { dir: dir.to_path_buf(), secret, id, io: BlobIo::start(), _lock: lock })
     }
 
     pub(crate) fn id(&self) -> &Name {
         &self.id
+    }
+
+    pub(crate) fn io(&self) -> &BlobIo {
+        &self.io
     }
 
     pub(crate) fn secret(&self) -> &str {
@@ -133,8 +138,8 @@ impl Home {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => UploadError::Full(e.to_string()),
             _ => UploadError::Io(e.to_string()),
         };
-        let mut file =
-            tokio::fs::OpenOptions::new().create_new(true).read(true).write(true).mode(0o600).open(&temporary.0).await.map_err(io)?;
+        let file = OpenOptions::new().create_new(true).read(true).write(true).mode(0o600).open(&temporary.0).map_err(io)?;
+        let mut writer = self.io.write(file.try_clone().map_err(io)?).await;
         let mut hash = Sha256::new();
         let mut len = 0u64;
         let mut chunks = body.into_data_stream();
@@ -150,14 +155,17 @@ impl Home {
                 return Err(UploadError::TooLarge);
             }
             hash.update(&chunk);
-            file.write_all(&chunk).await.map_err(io)?;
+            if writer.push(chunk).await.is_err() {
+                // The file failed; `finish` says how.
+                break;
+            }
         }
-        file.flush().await.map_err(io)?;
+        writer.finish().await.map_err(io)?;
         let got = hex::encode(hash.finalize());
         if got != sha256 {
             return Err(UploadError::WrongHash { got });
         }
-        let (file, target, blobs) = (file.into_std().await, self.blob_path(sha256), self.dir.join("blobs"));
+        let (target, blobs) = (self.blob_path(sha256), self.dir.join("blobs"));
         let kept = tokio::task::spawn_blocking(move || {
             let mut file = file;
             elf::read(&mut file).map_err(UploadError::Elf)?;

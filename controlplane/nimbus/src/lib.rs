@@ -7,6 +7,7 @@
 //! Not here: tuples, workers' processes, any other way to place an executor than `saetta_sched_host`.
 #![forbid(unsafe_code)]
 
+mod blob_io;
 pub mod core;
 mod elf;
 mod home;

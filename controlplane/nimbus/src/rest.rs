@@ -38,7 +38,6 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use subtle::ConstantTimeEq;
-use tokio::io::AsyncReadExt;
 
 /// Largest JSON body. A record is at most 1 MB in the store, so nothing larger could be kept.
 const JSON_BYTES_MAX: usize = 2 << 20;
@@ -48,8 +47,6 @@ const KILL_WAIT_SECS_MAX: f64 = 31_536_000.0;
 const DISCARD_BYTES_MAX: u64 = 64 << 20;
 /// Longest time a JSON body, or one that is thrown away, may take to come.
 const BODY_MAX: Duration = Duration::from_secs(30);
-/// Bytes read at once when a binary is sent.
-const SEND_CHUNK_BYTES: usize = 256 << 10;
 
 /// The routes.
 pub(crate) fn router(shared: Arc<Shared>) -> Router {
@@ -384,15 +381,11 @@ async fn internal_blob(State(shared): State<Arc<Shared>>, Path(sha256): Path<Str
     let sha256 = checked_sha256(&sha256)?;
     let not_here =
         |e: std::io::Error| ApiError::new(StatusCode::NOT_FOUND, format!("binary {sha256} is not on nimbus {}: {e}", shared.info.id));
-    let file = tokio::fs::File::open(shared.home.blob_path(sha256)).await.map_err(not_here)?;
-    let len = file.metadata().await.map_err(not_here)?.len();
-    let chunks = futures::stream::try_unfold(file, async |mut file| {
-        let mut chunk = vec![0; SEND_CHUNK_BYTES];
-        let n = file.read(&mut chunk).await?;
-        chunk.truncate(n);
-        Ok::<_, std::io::Error>((n > 0).then_some((Bytes::from(chunk), file)))
-    });
-    let mut response = Body::from_stream(chunks.into_stream()).into_response();
+    let file = std::fs::File::open(shared.home.blob_path(sha256)).map_err(not_here)?;
+    let len = file.metadata().map_err(not_here)?.len();
+    let chunks = shared.home.io().read(file).await;
+    let chunks = futures::stream::unfold(chunks, async |mut chunks| chunks.recv().await.map(|chunk| (chunk, chunks)));
+    let mut response = Body::from_stream(chunks).into_response();
     response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(len));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
     Ok(response)
