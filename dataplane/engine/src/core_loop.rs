@@ -10,8 +10,9 @@ use crate::io::{Dest, Io, Via};
 use crate::lane::{LaneIn, unhandle};
 use crate::limits::{PARK_BUSY_NS_MAX, PARK_NS_MAX, RUN_FRAMES_MAX};
 use crate::plan::Options;
+use crate::program::Check;
 use crate::remote::Remote;
-use crate::stats::{LoopStats, Shared};
+use crate::stats::{LinkEnded, LoopStats, Shared};
 use crate::wait::{Idle, Pause};
 use crossbeam_queue::ArrayQueue;
 use hdrhistogram::Histogram;
@@ -86,7 +87,7 @@ pub struct CoreLoop {
     /// Place in the layout of each local executor.
     pub(crate) ordinals: Vec<u32>,
     /// Checks of archives from other processes, by stream.
-    pub(crate) checks: Arc<[fn(&[u8]) -> bool]>,
+    pub(crate) checks: Arc<[Check]>,
     /// Remote loop behind a link, by the link's place.
     pub(crate) remote_of_link: Vec<Option<u16>>,
     pub(crate) commands: Arc<ArrayQueue<Command>>,
@@ -205,16 +206,7 @@ impl CoreLoop {
                 Command::EndSpouts => self.executors.iter_mut().for_each(Executor::stop_asking),
                 Command::AddLink { socket, peer } => self.add_link(links, socket, peer),
                 Command::Routes(remotes) => self.route(links, &remotes),
-                Command::Stop => {
-                    self.stopping = true;
-                    if let Some(carrier) = &mut links.0 {
-                        for remote in &self.io.remotes {
-                            if let Some(link) = remote.link {
-                                carrier.say_goodbye(link);
-                            }
-                        }
-                    }
-                }
+                Command::Stop => self.stopping = true,
             }
         }
         work
@@ -296,6 +288,10 @@ impl CoreLoop {
             } else {
                 remote.staging.drain(..at);
             }
+            if self.stopping && remote.staging.is_empty() && !remote.leaving {
+                remote.leaving = true;
+                carrier.say_goodbye(link);
+            }
         }
         carrier.flush(now_ns)
     }
@@ -356,7 +352,9 @@ impl CoreLoop {
         self.stats.received_bytes.store(self.received_bytes, Ordering::Relaxed);
         self.stats.waiting_bytes.store(waiting as u64, Ordering::Release);
         let ended = waiting == 0 && self.executors.iter().all(Executor::ended);
-        self.stats.ended.store(ended, Ordering::Release);
+        if self.stats.ended.swap(ended, Ordering::AcqRel) != ended {
+            self.io.shared.watchdog.notify();
+        }
     }
 
     /// Grants over links what is owed below half a window: at the housekeeping deadline, so that a frame larger than what is left of a
@@ -380,6 +378,10 @@ impl CoreLoop {
     }
 
     fn add_link(&mut self, links: &mut Links, socket: OwnedFd, peer: Peer) {
+        if self.stopping {
+            // The peer sees the connection end and finds nobody when it dials again.
+            return;
+        }
         let system = saetta_model::name::Name::system("__system");
         let Some(carrier) = &mut links.0 else {
             self.io.shared.report(&system, "a link for a loop without a carrier".into());
@@ -407,6 +409,7 @@ impl CoreLoop {
                 }
                 self.remote_of_link[link.place()] = Some(number as u16);
                 self.io.remotes[number].link = Some(link);
+                self.io.remotes[number].leaving = false;
                 let lane = self.lanes_in.len() + 1 + number;
                 for place in 0..self.executors.len() {
                     let held = self.io.inboxes[place].lanes[lane].bytes() as u64;
@@ -414,12 +417,18 @@ impl CoreLoop {
                     carrier.grant(link, self.executors[place].id.first, limit);
                 }
             }
-            Err(e) => self.io.shared.report(&system, format!("a link could not be taken: {e}")),
+            Err(e) => self.io.shared.link_ended(LinkEnded {
+                placement: peer.placement,
+                local_loop: self.index as u32,
+                remote_loop: peer.remote_loop,
+                lost: Some(format!("it could not be taken: {e}")),
+            }),
         }
     }
 
     /// The link to a remote loop is gone: its credit is void, what was staged is discarded and counted.
     fn lose_link(&mut self, number: usize) {
+        self.io.remotes[number].early.clear();
         let staged = std::mem::take(&mut self.io.remotes[number].staging);
         let mut run = &staged[..];
         while let Some(frame) = Frame::first(run) {
@@ -450,6 +459,13 @@ impl CoreLoop {
                     self.io.dests[task as usize] = Dest { via, credit: ordinal as u32 };
                 }
                 self.io.credits[ordinal].void();
+                let early = match via {
+                    Via::Remote(number) => self.io.remotes[number as usize].early.remove(&id.first),
+                    _ => None,
+                };
+                if let Some(limit) = early {
+                    self.open_credit(ordinal, limit);
+                }
             }
         }
         // Lanes whose worker is no longer named close their links.
@@ -464,9 +480,36 @@ impl CoreLoop {
         }
     }
 
+    /// The first grant on a link for an executor elsewhere.
+    #[cold]
+    fn open_credit(&mut self, ordinal: usize, limit: u64) {
+        self.io.credits[ordinal].raise(limit);
+        let id = self.layout_executors[ordinal];
+        for executor in &mut self.executors {
+            executor.out.send_ends_again(&mut self.io, |task| id.tasks().contains(&task));
+        }
+    }
+
+    /// The remote loop behind a link, unless a newer link has taken its place.
+    #[inline]
+    fn behind(&self, link: LinkId) -> Option<u16> {
+        let number = self.remote_of_link.get(link.place()).copied().flatten()?;
+        (self.io.remotes[number as usize].link == Some(link)).then_some(number)
+    }
+
     /// Number of a remote loop, made when it is new.
     fn remote_number(&mut self, placement: u64, on_loop: u32) -> usize {
         if let Some(number) = self.io.remotes.iter().position(|r| r.placement == placement && r.on_loop == on_loop) {
+            return number;
+        }
+        // One whose worker is gone leaves its place; what still waits in an inbox by that lane counts as held when the next link begins.
+        let unused = |number: &usize| {
+            self.io.remotes[*number].link.is_none()
+                && self.io.remotes[*number].staging.is_empty()
+                && !self.io.dests.iter().any(|d| d.via == Via::Remote(*number as u16))
+        };
+        if let Some(number) = (0..self.io.remotes.len()).find(unused) {
+            self.io.remotes[number] = Remote::new(placement, on_loop);
             return number;
         }
         self.io.remotes.push(Remote::new(placement, on_loop));
@@ -487,7 +530,7 @@ impl CoreLoop {
         loop {
             let work = self.turn(links);
             if self.over(links) {
-                self.keep_house(links, u64::MAX);
+                self.keep_house(links, self.io.now_ns());
                 return self.io.latency_ns;
             }
             match self.idle.after(work, self.io.now_ns()) {
@@ -555,7 +598,7 @@ struct LinkEvents<'a> {
 
 impl Inbound for LinkEvents<'_> {
     fn frames(&mut self, link: LinkId, frames: &[u8]) {
-        let Some(number) = self.owner.remote_of_link.get(link.place()).copied().flatten() else { return };
+        let Some(number) = self.owner.behind(link) else { return };
         if self.bad.is_some_and(|(bad, _)| bad == link) {
             return;
         }
@@ -570,26 +613,40 @@ impl Inbound for LinkEvents<'_> {
     }
 
     fn credit(&mut self, link: LinkId, executor: u32, limit: u64) {
-        let Some(number) = self.owner.remote_of_link.get(link.place()).copied().flatten() else { return };
-        let Some(dest) = self.owner.io.dests.get(executor as usize) else { return };
-        if dest.via == Via::Remote(number) {
+        let Some(number) = self.owner.behind(link) else { return };
+        let Some(dest) = self.owner.io.dests.get(executor as usize).copied() else { return };
+        if dest.via != Via::Remote(number) {
+            self.owner.io.remotes[number as usize].early.insert(executor, limit);
+        } else if self.owner.io.credits[dest.credit as usize].is_open() {
             self.owner.io.credits[dest.credit as usize].raise(limit);
+        } else {
+            self.owner.open_credit(dest.credit as usize, limit);
         }
     }
 
     fn ended(&mut self, link: LinkId, end: LinkEnd) {
-        let Some(number) = self.owner.remote_of_link.get_mut(link.place()).and_then(Option::take) else { return };
+        let Some(number) = self.owner.behind(link) else { return };
+        self.owner.remote_of_link[link.place()] = None;
         self.owner.io.remotes[number as usize].link = None;
         self.owner.lose_link(number as usize);
-        if let saetta_transport::Ending::Lost { reason } = &end.how {
-            let text = format!("link lost: {reason}; {} frame bytes unsent, {} unconfirmed", end.unsent_bytes, end.unconfirmed_bytes);
-            self.owner.io.shared.report(&saetta_model::name::Name::system("__system"), text);
-        }
+        let remote = &self.owner.io.remotes[number as usize];
+        let lost = match end.how {
+            saetta_transport::Ending::Goodbye => None,
+            saetta_transport::Ending::Lost { reason } => {
+                Some(format!("{reason}; {} frame bytes unsent, {} unconfirmed", end.unsent_bytes, end.unconfirmed_bytes))
+            }
+        };
+        self.owner.io.shared.link_ended(LinkEnded {
+            placement: remote.placement,
+            local_loop: self.owner.index as u32,
+            remote_loop: remote.on_loop,
+            lost,
+        });
     }
 }
 
 /// Bytes from another process are checked once, here: headers, then each archive against its stream.
-fn check_archives(frames: &[u8], checks: &[fn(&[u8]) -> bool]) -> Result<(), &'static str> {
+fn check_archives(frames: &[u8], checks: &[Check]) -> Result<(), &'static str> {
     check_run(frames)?;
     let mut run = frames;
     while let Some(frame) = Frame::first(run) {

@@ -63,13 +63,17 @@ impl CreditOut {
         self.sent += bytes as u64;
     }
 
-    /// A newer limit; the first one opens a remote lane and tells its window.
+    /// True while frames may go as far as the limit.
+    pub(crate) fn is_open(&self) -> bool {
+        self.open
+    }
+
+    /// A newer limit; the first one opens a remote lane. A lane that opens on what an older link left in the inbox begins with less than
+    /// its window and learns the rest as that is handled, so the window is the most that was ever free at once.
     pub(crate) fn raise(&mut self, limit: u64) {
-        if !self.open {
-            self.open = true;
-            self.window = limit;
-        }
         self.limit = self.limit.max(limit);
+        self.window = self.window.max(self.limit.saturating_sub(self.sent));
+        self.open = true;
     }
 
     /// A link ended: all its credit is void.
@@ -177,6 +181,20 @@ mod tests {
         inn.consume(10);
         assert_eq!(inn.due(true), Some(110));
         assert_eq!(inn.restart(500), 1);
+    }
+
+    #[test]
+    fn a_lane_that_opens_on_a_full_inbox_takes_a_large_frame_once_all_is_handled() {
+        let (mut out, mut inn) = (CreditOut::remote(), CreditIn::new(100));
+        out.raise(inn.restart(90));
+        assert!(out.admits(10));
+        out.spend(10);
+        inn.consume(90);
+        inn.consume(10);
+        out.raise(inn.due(true).unwrap());
+        assert!(out.admits(5000), "nothing is outstanding, so one frame of any size may go");
+        out.spend(5000);
+        assert!(!out.admits(1));
     }
 
     #[test]

@@ -82,6 +82,8 @@ pub(crate) struct Out {
     pub(crate) outbox_bytes: usize,
     /// Iterators not yet used up, with the task and birth stamp they emit for.
     pub(crate) pulls: VecDeque<(usize, Option<u64>, Pull)>,
+    /// Per task: its END was sent.
+    pub(crate) ends_sent: Vec<bool>,
     pub(crate) sampler: Sampler,
     /// Spouts under `bench`: when the next call is due.
     pub(crate) pace: Option<Pace>,
@@ -166,9 +168,25 @@ impl Out {
 
     /// Tells every task downstream that `source` has ended, behind its frames.
     pub(crate) fn send_end(&mut self, io: &mut Io, source: u32) {
+        self.ends_sent[(source - self.first_task) as usize] = true;
+        self.send_end_to(io, source, |_| true);
+    }
+
+    /// Tells tasks whose credit has just opened what was told before: the link it went over may have taken it along, or the task is new.
+    #[cold]
+    pub(crate) fn send_ends_again(&mut self, io: &mut Io, to: impl Fn(u32) -> bool) {
+        for index in 0..self.ends_sent.len() {
+            if self.ends_sent[index] {
+                self.send_end_to(io, self.first_task + index as u32, &to);
+            }
+        }
+    }
+
+    fn send_end_to(&mut self, io: &mut Io, source: u32, to: impl Fn(u32) -> bool) {
         let index = (source - self.first_task) as usize;
         let mut targets: Vec<u32> =
             self.outputs[index].iter().flat_map(|o| o.subscriptions.iter().flat_map(|s| s.targets.iter().copied())).collect();
+        targets.retain(|t| to(*t));
         targets.sort_unstable();
         targets.dedup();
         for target in targets {

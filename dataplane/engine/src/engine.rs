@@ -11,7 +11,7 @@ use crate::io::{Dest, Inbox, Io, Via};
 use crate::lane::{LaneIn, LaneOut, lane};
 use crate::limits::{COMMANDS_MAX, LOOPS_MAX};
 use crate::plan::{EnginePlan, LoopAt, PlanError};
-use crate::program::{ComponentFactory, Program};
+use crate::program::{Check, ComponentFactory, Program};
 use crate::queue::FrameQueue;
 use crate::remote::Remote;
 use crate::stats::{ErrorReport, ExecutorStats, LoopStats, Shared};
@@ -58,6 +58,13 @@ impl LoopHandle {
         }
         self.sleeper.notify();
     }
+
+    /// Asks a loop, or gives the command back when its mailbox is full: for a caller that must not wait for a stuck loop.
+    pub fn try_send(&self, command: Command) -> Result<(), Command> {
+        self.commands.push(command)?;
+        self.sleeper.notify();
+        Ok(())
+    }
 }
 
 /// An engine whose loops run on their threads.
@@ -73,6 +80,11 @@ impl Running {
     /// Asks every loop.
     pub fn send_all(&self, command: impl Fn() -> Command) {
         self.handles.iter().for_each(|h| h.send(command()));
+    }
+
+    /// True when every loop's thread has ended: [`Running::stop`] will not wait.
+    pub fn over(&self) -> bool {
+        self.threads.iter().all(JoinHandle::is_finished)
     }
 
     /// Stops every loop and joins. Returns latencies of sampled tuples, spout emit to last bolt, nanoseconds.
@@ -215,8 +227,8 @@ impl<'a> Builder<'a> {
         let handles = sleepers.iter().zip(&commands).map(|(s, c)| LoopHandle { commands: c.clone(), sleeper: s.clone() }).collect();
 
         let stats: Vec<Arc<LoopStats>> = (0..n_loops).map(|l| Arc::new(self.loop_stats(l))).collect();
-        let shared = Arc::new(Shared::new(stats.clone()));
-        let checks: Arc<[fn(&[u8]) -> bool]> = self.program.components.iter().flat_map(|c| c.checks.iter().copied()).collect();
+        let shared = Arc::new(Shared::new(stats.clone()).map_err(environment)?);
+        let checks: Arc<[Check]> = self.program.components.iter().flat_map(|c| c.checks.iter().copied()).collect();
 
         // Lanes between loops: (from, to).
         let mut outs: Vec<Vec<Option<LaneOut>>> = (0..n_loops).map(|_| (0..n_loops).map(|_| None).collect()).collect();
@@ -412,7 +424,8 @@ impl<'a> Builder<'a> {
     fn executor(&self, component: usize, id: ExecutorId, dests: &[Dest], stats: &LoopStats) -> Result<Executor, PlanError> {
         let layout = &self.plan.layout.components[component];
         let stats = stats.executors.iter().find(|e| e.id == id).expect("made from the same plan").clone();
-        let out = |outputs, is_spout, is_sink| Out {
+        let out = |outputs: Vec<Vec<Output>>, is_spout, is_sink| Out {
+            ends_sent: vec![false; outputs.len()],
             outputs,
             outbox: FrameQueue::default(),
             outbox_bytes: 0,

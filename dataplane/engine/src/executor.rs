@@ -125,7 +125,7 @@ impl Executor {
     #[cold]
     fn report(&mut self, io: &Io, why: Fail) {
         if let Fail::Fatal(text) = &why {
-            let _ = io.shared.fatal.set(ErrorReport { component: self.component.clone(), text: text.clone() });
+            io.shared.fail(ErrorReport { component: self.component.clone(), text: text.clone() });
             return;
         }
         let now = io.now_ns();
@@ -142,7 +142,7 @@ impl Executor {
         self.panics.push(now);
         if self.panics.len() as u32 > self.panics_max {
             let text = format!("{} panics within a minute, worker.crash.window.max = {} are allowed", self.panics.len(), self.panics_max);
-            let _ = io.shared.fatal.set(ErrorReport { component: self.component.clone(), text });
+            io.shared.fail(ErrorReport { component: self.component.clone(), text });
         }
         self.tasks[index].component = (self.factory)();
         self.tasks[index].opened = false;

@@ -34,4 +34,4 @@ pub use engine::{Engine, LoopHandle, Running};
 pub use limits::*;
 pub use plan::{EnginePlan, Options, PlanError, PlannedExecutor, RemoteExecutor, WaitMode};
 pub use program::{ComponentFactory, KeyFn, Program, ProgramComponent};
-pub use stats::{ErrorReport, ExecutorStats, LoopStats, Shared};
+pub use stats::{ErrorReport, ExecutorStats, LinkEnded, LoopStats, Shared};

@@ -18,6 +18,8 @@ pub const REMOTE_STAGING_BYTES_MAX: usize = 256 << 10;
 pub const COMMANDS_MAX: usize = 1024;
 /// Error reports waiting for the watchdog; beyond it they are counted only.
 pub const REPORTS_MAX: usize = 1024;
+/// Ends of links waiting for the watchdog, per loop: as many as a loop has links, since each is dialled again only after its end was read.
+pub const LINK_ENDS_MAX: usize = 2 * saetta_transport::LINKS_MAX;
 /// Core loops of one worker.
 pub const LOOPS_MAX: usize = 64;
 /// How long a hybrid loop that is alone on its core spins without work before it parks: about two wake-ups.

@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 /// Makes one instance of a component, one per task.
 pub type ComponentFactory = Arc<dyn Fn() -> Box<dyn Component> + Send + Sync>;
+/// Checks an archive that came from another process.
+pub(crate) type Check = fn(&[u8]) -> bool;
 /// Adds the canonical key bytes of an archive.
 pub type KeyFn = Arc<dyn Fn(&[u8], &mut KeyBytes) + Send + Sync>;
 

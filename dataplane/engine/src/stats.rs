@@ -4,11 +4,13 @@ use crossbeam_queue::ArrayQueue;
 use crossbeam_utils::CachePadded;
 use saetta_model::name::Name;
 use saetta_model::parallelism::ExecutorId;
+use saetta_ring::Sleeper;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::limits::REPORTS_MAX;
+use crate::limits::{LINK_ENDS_MAX, REPORTS_MAX};
 
 /// Counters of one executor since its worker started. Written by its loop, about once a turn.
 #[derive(Debug)]
@@ -17,7 +19,7 @@ pub struct ExecutorStats {
     pub id: ExecutorId,
     /// Its component.
     pub component: Name,
-    /// Core its loop was given.
+    /// Core its loop was given. A pinned loop has read it back from the kernel before it runs; see [`crate::pin`].
     pub core: u32,
     /// Tuples handled (bolt), or `next` calls that emitted (spout).
     pub executed: AtomicU64,
@@ -59,8 +61,21 @@ pub struct ErrorReport {
     pub text: String,
 }
 
+/// A link between one of our loops and one of a peer's is over, or could not be taken. Not told when a newer link of the two loops has taken
+/// its place, nor for a peer that the routes no longer name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LinkEnded {
+    /// Placement id of the peer's worker.
+    pub placement: u64,
+    /// Our core loop.
+    pub local_loop: u32,
+    /// The peer's.
+    pub remote_loop: u32,
+    /// Why, in one line; `None` = both sides said goodbye.
+    pub lost: Option<String>,
+}
+
 /// What all loops of an engine share.
-#[derive(Debug)]
 pub struct Shared {
     /// One per loop.
     pub loops: Vec<Arc<LoopStats>>,
@@ -70,19 +85,46 @@ pub struct Shared {
     pub reports_lost: AtomicU64,
     /// Why the engine cannot go on: the first one counts.
     pub fatal: OnceLock<ErrorReport>,
+    /// Links that ended, for whoever dials. Whoever hands out a link reads this first, so an end always finds room.
+    pub link_ends: ArrayQueue<LinkEnded>,
+    /// Sleep word and event of the watchdog: notified of link ends, of a fatal error, and when a loop has ended.
+    pub watchdog: Sleeper,
     /// Bytes in all outboxes together.
     pub outbox_bytes: CachePadded<AtomicU64>,
 }
 
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("loops", &self.loops).field("fatal", &self.fatal).finish_non_exhaustive()
+    }
+}
+
 impl Shared {
-    pub(crate) fn new(loops: Vec<Arc<LoopStats>>) -> Self {
-        Shared {
+    pub(crate) fn new(loops: Vec<Arc<LoopStats>>) -> std::io::Result<Self> {
+        Ok(Shared {
+            link_ends: ArrayQueue::new(LINK_ENDS_MAX * loops.len()),
+            watchdog: Sleeper::new()?,
             loops,
             reports: ArrayQueue::new(REPORTS_MAX),
             reports_lost: AtomicU64::new(0),
             fatal: OnceLock::new(),
             outbox_bytes: CachePadded::new(AtomicU64::new(0)),
+        })
+    }
+
+    /// The engine cannot go on: the first reason counts.
+    pub(crate) fn fail(&self, report: ErrorReport) {
+        let _ = self.fatal.set(report);
+        self.watchdog.notify();
+    }
+
+    /// Tells the watchdog of a link's end.
+    pub(crate) fn link_ended(&self, end: LinkEnded) {
+        if self.link_ends.push(end).is_err() {
+            let system = Name::system("__system");
+            self.report(&system, "more links ended than there can be: one may stay down; a bug in Saetta".into());
         }
+        self.watchdog.notify();
     }
 
     /// Reports, or counts when nobody reads.
