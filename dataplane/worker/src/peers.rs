@@ -1,0 +1,253 @@
+//! Which peers there are, who of us dials, and who is let in. Pure: no clock, no I/O.
+//!
+//! Before: `place.rs` says which links an assignment wants. After: `watchdog.rs` dials, and asks here about every claim.
+//! The worker with the lower index dials, so two workers never hold two links for the same pair of loops.
+
+use saetta_model::assignment::{Assignment, Placement};
+use saetta_transport::TargetKey;
+use saetta_transport::handshake::{Claim, Refusal};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Another worker of the topology.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Other {
+    pub(crate) index: u32,
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    n_loops: u32,
+    /// For people.
+    name: String,
+}
+
+/// See the head of this file.
+pub(crate) struct Peers {
+    own_index: u32,
+    own_loops: u32,
+    /// By placement id: what the newest assignment known names.
+    others: BTreeMap<u64, Other>,
+    links: BTreeSet<TargetKey>,
+    /// Highest start number seen, by placement id. A lower one is a process that was declared lost.
+    starts: BTreeMap<u64, u64>,
+    /// Told to stop: nobody is let in any more.
+    pub(crate) leaving: bool,
+}
+
+impl Peers {
+    pub(crate) fn new(assignment: &Assignment, own: &Placement, links: BTreeSet<TargetKey>) -> Self {
+        let mut peers = Peers {
+            own_index: own.index,
+            own_loops: own.cores.len() as u32,
+            others: BTreeMap::new(),
+            links: BTreeSet::new(),
+            starts: BTreeMap::new(),
+            leaving: false,
+        };
+        peers.update(assignment, own, links);
+        peers
+    }
+
+    /// A newer assignment. Start numbers of placements it no longer names are forgotten: their ids are never used again.
+    pub(crate) fn update(&mut self, assignment: &Assignment, own: &Placement, links: BTreeSet<TargetKey>) {
+        let other = |w: &Placement| {
+            let host = assignment.hosts.get(&w.slot.node).cloned().unwrap_or_default();
+            let name = format!("{}:{}", w.slot.node, w.slot.port);
+            Other { index: w.index, host, port: w.slot.port, n_loops: w.cores.len() as u32, name }
+        };
+        self.others = assignment.workers.iter().filter(|w| w.id != own.id).map(|w| (w.id, other(w))).collect();
+        self.starts.retain(|id, _| self.others.contains_key(id));
+        self.links = links;
+    }
+
+    /// Links this side dials.
+    pub(crate) fn dialled(&self) -> impl Iterator<Item = (TargetKey, &Other)> {
+        let known = self.links.iter().filter_map(|key| Some((*key, self.others.get(&key.placement)?)));
+        known.filter(|(_, other)| self.own_index < other.index)
+    }
+
+    /// How many links there should be.
+    pub(crate) fn n_links(&self) -> usize {
+        self.links.len()
+    }
+
+    /// For people.
+    pub(crate) fn name(&self, placement: u64) -> String {
+        self.others.get(&placement).map_or_else(|| format!("placement {placement:016x}"), |o| o.name.clone())
+    }
+
+    /// Notes a start number. False = it is below the highest seen: this process was declared lost.
+    pub(crate) fn note_start(&mut self, placement: u64, start: u64) -> bool {
+        let highest = self.starts.entry(placement).or_insert(start);
+        *highest = (*highest).max(start);
+        start == *highest
+    }
+
+    /// Whether a proven claim for a link is admitted. The text reaches the dialer, who tries again: a claim refused for an assignment that
+    /// is not known here yet is admitted once it is.
+    pub(crate) fn admit(&mut self, claim: &Claim) -> Result<(), Refusal> {
+        let refuse = |text: String| Err(Refusal(text));
+        if self.leaving {
+            return refuse("this worker is stopping".into());
+        }
+        let Some(other) = self.others.get(&claim.from.placement) else {
+            return refuse(format!("placement {:016x} is not in the newest assignment known here", claim.from.placement));
+        };
+        if claim.from.index != other.index {
+            return refuse(format!("that placement has index {}, not {}", other.index, claim.from.index));
+        }
+        if claim.from_loop >= other.n_loops || claim.to_loop >= self.own_loops {
+            return refuse(format!("no such loops: {} there, {} here", claim.from_loop, claim.to_loop));
+        }
+        let key = TargetKey { placement: claim.from.placement, local_loop: claim.to_loop, remote_loop: claim.from_loop };
+        if !self.links.contains(&key) {
+            return refuse("these two loops exchange nothing in the newest assignment known here".into());
+        }
+        if other.index > self.own_index {
+            return refuse("the worker with the lower index dials, and that is this one".into());
+        }
+        if !self.note_start(claim.from.placement, claim.from.start) {
+            return refuse(format!("start {} of that placement was followed by {}", claim.from.start, self.starts[&claim.from.placement]));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::place;
+    use saetta_model::Name;
+    use saetta_model::assignment::ExecutorPlace;
+    use saetta_model::cluster::SlotId;
+    use saetta_model::parallelism::{ExecutorId, Layout};
+    use saetta_model::topology::TopologySpec;
+    use saetta_transport::{Identity, Role};
+
+    /// Spout `a` and bolt `b` reading it, two executors each: tasks a 1-2, b 3-4; without ackers.
+    fn topology() -> (TopologySpec, Layout) {
+        let spec = spec();
+        let config = place::config(&[("topology.acker.executors".into(), "0".into())].into(), &BTreeMap::new()).unwrap();
+        let layout = Layout::new(&spec, &config).unwrap();
+        (spec, layout)
+    }
+
+    fn spec() -> TopologySpec {
+        use saetta_model::topology::{ComponentKind, ComponentSpec, FieldSpec, Format, Grouping, InputSpec, StreamSpec};
+        let component = |id: &str, kind, outputs, inputs| ComponentSpec {
+            id: Name::new(id).unwrap(),
+            kind,
+            executors: 2,
+            tasks: None,
+            resources: Default::default(),
+            outputs,
+            inputs,
+            config: BTreeMap::new(),
+            tracked: false,
+        };
+        let stream =
+            StreamSpec { name: Name::new("S").unwrap(), schema: 1, fields: vec![FieldSpec { name: "n".into(), ty: "u64".into() }] };
+        let input = InputSpec { from: Name::new("a").unwrap(), stream: Name::new("S").unwrap(), grouping: Grouping::Shuffle };
+        TopologySpec {
+            saetta: "0.1.0".into(),
+            format: Format { archive: "rkyv 0.8".into(), endian: "little".into(), unaligned: true, pointer_bits: 32 },
+            components: vec![
+                component("a", ComponentKind::Spout, vec![stream], vec![]),
+                component("b", ComponentKind::Bolt, vec![], vec![input]),
+            ],
+        }
+    }
+
+    fn worker(node: &str, id: u64, index: u32, cores: &[u32], executors: &[(u32, u32)]) -> Placement {
+        Placement {
+            slot: SlotId { node: Name::new(node).unwrap(), port: 6700 },
+            id,
+            index,
+            cores: cores.to_vec(),
+            share: 1,
+            executors: executors
+                .iter()
+                .map(|(task, core)| ExecutorPlace { id: ExecutorId { first: *task, last: *task }, core: *core, started_ms: 0 })
+                .collect(),
+        }
+    }
+
+    fn assignment(workers: Vec<Placement>) -> Assignment {
+        let hosts = workers.iter().map(|w| (w.slot.node.clone(), "127.0.0.1".to_owned())).collect();
+        Assignment { version: 1, binary: String::new(), hosts, workers }
+    }
+
+    fn peers_of(assignment: &Assignment, id: u64) -> Peers {
+        let (spec, layout) = topology();
+        let own = place::placement(assignment, id).unwrap();
+        Peers::new(assignment, own, place::links(&spec, &layout, assignment, own).unwrap())
+    }
+
+    fn claim(placement: u64, start: u64, index: u32, from_loop: u32, to_loop: u32) -> Claim {
+        let from = Identity { topology: "t".into(), placement, start, index, format: [0; 32], ring_bytes: 1 << 18 };
+        Claim { role: Role::Link, from, from_loop, to_loop, to_placement: 0 }
+    }
+
+    #[test]
+    fn there_is_a_link_where_tuples_may_flow_and_the_lower_index_dials_it() {
+        // x: a[1] on its loop 0, b[3] on its loop 1. y: a[2] on its loop 0, nothing on its loop 1.
+        let all = assignment(vec![worker("x", 10, 0, &[4, 5], &[(1, 4), (3, 5)]), worker("y", 20, 1, &[6, 7], &[(2, 6)])]);
+        let (x, y) = (peers_of(&all, 10), peers_of(&all, 20));
+        let dialled: Vec<_> = x.dialled().map(|(key, other)| (key.placement, key.local_loop, key.remote_loop, other.port)).collect();
+        assert_eq!(dialled, [(20, 1, 0, 6700)], "spouts exchange nothing; y's spout reaches x's bolt");
+        assert_eq!(y.dialled().count(), 0);
+        assert_eq!(y.n_links(), 1);
+    }
+
+    #[test]
+    fn a_claim_is_admitted_only_as_the_newest_assignment_says() {
+        let all = assignment(vec![worker("x", 10, 0, &[4, 5], &[(1, 4), (3, 5)]), worker("y", 20, 1, &[6, 7], &[(2, 6)])]);
+        let mut y = peers_of(&all, 20);
+        let mut refused = |c: Claim| y.admit(&c).unwrap_err().0;
+        assert!(refused(claim(99, 1, 0, 1, 0)).contains("not in the newest assignment"));
+        assert!(refused(claim(10, 1, 3, 1, 0)).contains("index 0, not 3"));
+        assert!(refused(claim(10, 1, 0, 2, 0)).contains("no such loops"));
+        assert!(refused(claim(10, 1, 0, 1, 1)).contains("exchange nothing"));
+        y.admit(&claim(10, 5, 0, 1, 0)).unwrap();
+        assert!(y.admit(&claim(10, 4, 0, 1, 0)).unwrap_err().0.contains("followed by 5"));
+        y.admit(&claim(10, 5, 0, 1, 0)).unwrap();
+        y.admit(&claim(10, 6, 0, 1, 0)).unwrap();
+        y.leaving = true;
+        assert!(y.admit(&claim(10, 6, 0, 1, 0)).unwrap_err().0.contains("stopping"));
+        let mut x = peers_of(&all, 10);
+        assert!(x.admit(&claim(20, 1, 1, 0, 1)).unwrap_err().0.contains("lower index dials"));
+    }
+
+    #[test]
+    fn an_update_forgets_who_left_and_admits_who_came() {
+        let before = assignment(vec![worker("x", 10, 0, &[4], &[(1, 4)]), worker("y", 20, 1, &[6], &[(3, 6)])]);
+        let mut y = peers_of(&before, 20);
+        y.admit(&claim(10, 7, 0, 0, 0)).unwrap();
+        let after = assignment(vec![worker("x", 11, 0, &[4], &[(1, 4)]), worker("y", 20, 1, &[6], &[(3, 6)])]);
+        let (spec, layout) = topology();
+        let own = place::placement(&after, 20).unwrap();
+        y.update(&after, own, place::links(&spec, &layout, &after, own).unwrap());
+        y.admit(&claim(10, 8, 0, 0, 0)).unwrap_err();
+        y.admit(&claim(11, 1, 0, 0, 0)).unwrap();
+    }
+
+    #[test]
+    fn other_executors_or_cores_need_a_new_start_and_another_peer_does_not() {
+        let own = worker("y", 20, 1, &[6, 7], &[(3, 6)]);
+        assert_eq!(place::needs_restart(&own, &own.clone()), None);
+        let text = place::needs_restart(&own, &worker("y", 20, 1, &[6, 7], &[(4, 6)])).unwrap();
+        assert_eq!(text, "executors that go: [3] on core 6; that come: [4] on core 6");
+        assert!(place::needs_restart(&own, &worker("y", 20, 1, &[6], &[(3, 6)])).unwrap().contains("cores"));
+    }
+
+    #[test]
+    fn an_assignment_that_names_what_does_not_exist_is_refused() {
+        let (_, layout) = topology();
+        let config = place::config(&BTreeMap::new(), &BTreeMap::new()).unwrap();
+        let plan = |own: &Placement| {
+            let options = saetta_engine::Options::from_config(&config).unwrap();
+            place::plan(layout.clone(), options, &assignment(vec![own.clone()]), own).map(|_| ())
+        };
+        plan(&worker("y", 1, 0, &[6], &[(1, 6)])).unwrap();
+        assert!(plan(&worker("y", 1, 0, &[6], &[(9, 6)])).unwrap_err().contains("executor [9]"));
+        assert!(plan(&worker("y", 1, 0, &[6], &[(1, 7)])).unwrap_err().contains("on core 7"));
+    }
+}

@@ -1,0 +1,556 @@
+//! The one thread of a worker that is no core loop: one wait for links, supervisor, signals and loops; then what each of them asks for.
+//!
+//! Before: `boot.rs` has record and assignment. After: core loops get sockets, routes and "spouts on"; the supervisor gets beats.
+//! A loop that is stuck in user code stops none of this.
+
+use crate::boot::Signals;
+use crate::peers::Peers;
+use crate::rate::Rate;
+use crate::stuck::{Change, Stuck};
+use crate::supervisor::{Event, Supervisor};
+use crate::{WorkerArgs, WorkerError, one_line, place};
+use saetta_engine::{Command, Engine, ExecutorStats, Options, Program, RemoteExecutor, Running};
+use saetta_model::Name;
+use saetta_model::assignment::{Assignment, Placement};
+use saetta_model::beat::ExecutorBeat;
+use saetta_model::local::{BEAT_EVERY, FromWorker, ToWorker};
+use saetta_model::parallelism::Layout;
+use saetta_model::record::TopologyRecord;
+use saetta_model::topology::TopologySpec;
+use saetta_transport::{
+    Accepted, Admission, Connector, ConnectorEvent, ConnectorOptions, Identity, Key, Peer, RING_BYTES_DEFAULT, Refusal, Role, Target,
+    TargetKey,
+};
+use sha2::{Digest as _, Sha256};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// Longest wait between two looks at counters; what wakes the watchdog earlier is a descriptor.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Shortest time between two beats, whatever changes.
+const BEAT_GAP_MIN: Duration = Duration::from_millis(50);
+/// Targets are set again so often, in case a host's address changed or could not be found.
+const TARGETS_EVERY: Duration = Duration::from_secs(10);
+/// When told to stop: how long what waits may take to drain.
+const DRAIN_TIME_MAX: Duration = Duration::from_secs(3);
+/// After that: how long peers may take to answer a goodbye, and the last messages to reach the supervisor.
+const GOODBYE_TIME_MAX: Duration = Duration::from_secs(2);
+/// Counters of waiting bytes are published at least this often by a busy loop (100 times a second); two looks this far apart are two states.
+const SETTLE: Duration = Duration::from_millis(25);
+/// Reports that pass at once, and the time for each after that.
+const REPORT_BURST: u32 = 32;
+const REPORT_EVERY: Duration = Duration::from_millis(200);
+
+/// Why the watchdog's loop ends.
+enum End {
+    /// Told so; the text is for the log.
+    Stop(String),
+    Restart(String),
+    Refused(String),
+    /// A loop ended the engine: `Shared::fatal` says why, or it panicked.
+    Fatal,
+}
+
+/// See the head of this file.
+pub(crate) struct Watchdog {
+    id: u64,
+    topology: Name,
+    spec: TopologySpec,
+    layout: Layout,
+    own: Placement,
+    host: String,
+    record: TopologyRecord,
+    assignment: Assignment,
+    routes: Vec<RemoteExecutor>,
+    peers: Peers,
+    connector: Connector,
+    supervisor: Supervisor,
+    signals: Signals,
+    running: Running,
+    executors: Vec<Arc<ExecutorStats>>,
+    stuck: Stuck,
+    reports: Rate,
+    /// Spouts as last commanded.
+    spouts_on: bool,
+    beaten: Option<(Instant, (u64, bool, bool))>,
+    targets_due: Instant,
+}
+
+impl Watchdog {
+    /// Builds and starts the engine, and opens the door. `None` = the assignment does not name this worker any more.
+    pub(crate) fn start(
+        args: &WorkerArgs,
+        key: Key,
+        program: Program,
+        record: TopologyRecord,
+        assignment: Assignment,
+        supervisor: Supervisor,
+        signals: Signals,
+    ) -> Result<Option<Self>, WorkerError> {
+        let topology = Name::new(&args.topology).map_err(|e| WorkerError::Arguments(e.to_string()))?;
+        if record.id != topology {
+            return Err(WorkerError::Topology(format!("the supervisor sent the record of {} to a worker of {topology}", record.id)));
+        }
+        let digest = program.spec.digest();
+        if digest != record.digest {
+            return Err(WorkerError::Digest { own: digest, record: record.digest });
+        }
+        let Some(own) = place::placement(&assignment, args.placement).cloned() else {
+            println!("worker {topology}: assignment {} does not name placement {:016x}; nothing to do", assignment.version, args.placement);
+            return Ok(None);
+        };
+        let config = place::config(&program.config, &record.config).map_err(WorkerError::Topology)?;
+        let layout = Layout::new(&program.spec, &config).map_err(|e| WorkerError::Topology(e.to_string()))?;
+        let mut options = Options::from_config(&config)?;
+        options.alone = own.share <= 1;
+        let memory_max = options.memory_bytes;
+        let plan = place::plan(layout.clone(), options, &assignment, &own).map_err(WorkerError::Topology)?;
+        let routes = plan.remotes.clone();
+        let links = place::links(&program.spec, &layout, &assignment, &own).map_err(WorkerError::Topology)?;
+
+        let host = assignment.hosts.get(&own.slot.node).cloned().unwrap_or_default();
+        let bind = address(&host, args.port).map_err(|e| WorkerError::Topology(format!("own address {host:?}: {e}")))?;
+        let identity = Identity {
+            topology: topology.as_str().to_owned(),
+            placement: args.placement,
+            start: args.start,
+            index: own.index,
+            format: format(&digest),
+            ring_bytes: RING_BYTES_DEFAULT as u32,
+        };
+        // The door before the loops: a slot whose port is taken is told before user code runs.
+        let connector = Connector::new(ConnectorOptions { bind, key, identity }).map_err(WorkerError::Listen)?;
+        let linked = layout.workers_wanted > 1 || assignment.workers.len() > 1;
+        let engine = Engine::build(&program, &plan, linked)?;
+        println!("{}", describe(args, &assignment, &own, &layout, engine.memory(), memory_max));
+        let running = engine.start()?;
+        let now = Instant::now();
+        Ok(Some(Watchdog {
+            id: args.placement,
+            topology,
+            spec: program.spec,
+            peers: Peers::new(&assignment, &own, links),
+            layout,
+            own,
+            host,
+            record,
+            assignment,
+            routes,
+            connector,
+            supervisor,
+            signals,
+            executors: running.shared.executors(),
+            stuck: Stuck::new(running.handles.len(), now),
+            running,
+            reports: Rate::new(REPORT_BURST, REPORT_EVERY, now),
+            spouts_on: false,
+            beaten: None,
+            targets_due: now,
+        }))
+    }
+
+    /// Until told to stop.
+    pub(crate) fn run(mut self) -> Result<(), WorkerError> {
+        // Spouts need not wait for peers: what is for a peer without a link stays with its emitter, and dead peers hold up nobody else.
+        self.activate();
+        let end = loop {
+            if let Some(end) = self.turn(LOOK_EVERY) {
+                break end;
+            }
+        };
+        let (text, error) = match end {
+            End::Fatal => return self.fail(),
+            End::Stop(why) => (why, None),
+            End::Restart(why) => (why.clone(), Some(WorkerError::Restart(why))),
+            End::Refused(why) => (why.clone(), Some(WorkerError::Refused(why))),
+        };
+        println!("worker {}: stopping: {}", self.topology, one_line(&text));
+        self.stop()?;
+        error.map_or(Ok(()), Err)
+    }
+
+    /// One round: everything that is due, then one wait.
+    fn turn(&mut self, wait_max: Duration) -> Option<End> {
+        let now = Instant::now();
+        if now >= self.targets_due {
+            self.set_targets(now);
+        }
+        self.read_link_ends();
+        self.pass_reports();
+        self.watch_loops(now);
+        let end = self.hear_supervisor(now);
+        self.beat(now);
+        if end.is_some() {
+            return end;
+        }
+        if self.signals.terminated() {
+            return Some(End::Stop("SIGTERM".into()));
+        }
+        if self.running.shared.fatal.get().is_some() || self.running.over() {
+            return Some(End::Fatal);
+        }
+        self.wait(wait_max);
+        None
+    }
+
+    fn wait(&mut self, wait_max: Duration) {
+        let Watchdog { running, connector, peers, supervisor, signals, executors, stuck, .. } = self;
+        let shared = running.shared.clone();
+        let mut decide = |claim: &saetta_transport::Claim| match claim.role {
+            Role::Probe => {
+                let sum = |count: fn(&ExecutorStats) -> u64| executors.iter().map(|e| count(e)).sum();
+                let executed = sum(|e| e.executed.load(Ordering::Relaxed));
+                Ok(Admission::Probe { executed, emitted: sum(|e| e.emitted.load(Ordering::Relaxed)) })
+            }
+            Role::Link if stuck.is_stuck(claim.to_loop as usize) => Err(Refusal("that loop is held up in user code".into())),
+            Role::Link => peers.admit(claim).map(|()| Admission::Link),
+        };
+        let mut events = Vec::new();
+        shared.watchdog.about_to_sleep();
+        let nothing = shared.link_ends.is_empty() && shared.fatal.get().is_none();
+        let timeout = if nothing { wait_max } else { Duration::ZERO };
+        let fds: Vec<_> = [shared.watchdog.as_fd(), signals.as_fd()].into_iter().chain(supervisor.fd()).collect();
+        connector.turn(timeout, &fds, &mut decide, &mut events);
+        drop(fds);
+        shared.watchdog.awake();
+        // Ends first: an end that is read after a new link was handed out would have that one dialled again.
+        self.read_link_ends();
+        for event in events {
+            match event {
+                ConnectorEvent::Accepted(Accepted { socket, peer }) => self.give(socket, peer, None),
+                ConnectorEvent::Connected { target, socket, peer } => {
+                    if self.peers.note_start(peer.placement, peer.start) {
+                        self.give(socket, peer, Some(target));
+                    } else {
+                        self.connector.again(target);
+                    }
+                }
+                ConnectorEvent::Unreachable { target, addr, reason } => {
+                    println!(
+                        "worker {}: no link yet with {} at {addr}: {}",
+                        self.topology,
+                        self.peers.name(target.placement),
+                        one_line(&reason)
+                    );
+                }
+            }
+        }
+    }
+
+    /// Hands a link to its loop.
+    fn give(&mut self, socket: OwnedFd, peer: Peer, dialled: Option<TargetKey>) {
+        let name = self.peers.name(peer.placement);
+        let Some(handle) = self.running.handles.get(peer.local_loop as usize) else {
+            unreachable!("`Peers` admits and dials only loops that exist");
+        };
+        if handle.try_send(Command::AddLink { socket, peer }).is_ok() {
+            let who = if dialled.is_some() { "dialled" } else { "accepted" };
+            let (ours, theirs) = (peer.local_loop, peer.remote_loop);
+            println!("worker {}: linked with {name} start {}: loop {ours} - loop {theirs}, {who}", self.topology, peer.start);
+        } else if let Some(key) = dialled {
+            // The loop takes no commands; the peer sees the connection end.
+            self.connector.again(key);
+        }
+    }
+
+    fn read_link_ends(&mut self) {
+        while let Some(end) = self.running.shared.link_ends.pop() {
+            let name = self.peers.name(end.placement);
+            let key = TargetKey { placement: end.placement, local_loop: end.local_loop, remote_loop: end.remote_loop };
+            self.connector.again(key);
+            match end.lost {
+                None => println!("worker {}: {name} said goodbye (loop {} - loop {})", self.topology, end.local_loop, end.remote_loop),
+                Some(why) => self.report(
+                    &Name::system("__system"),
+                    &format!("link with {name} lost (loop {} - loop {}): {why}", end.local_loop, end.remote_loop),
+                ),
+            }
+        }
+    }
+
+    /// Says who is to be dialled. Level-triggered.
+    fn set_targets(&mut self, now: Instant) {
+        self.targets_due = now + TARGETS_EVERY;
+        let mut targets = Vec::new();
+        let mut unknown = Vec::new();
+        for (key, other) in self.peers.dialled() {
+            match address(&other.host, other.port) {
+                Ok(addr) => targets.push(Target { key, addr }),
+                Err(e) => unknown.push(format!("the address {:?} of {} cannot be found: {e}", other.host, self.peers.name(key.placement))),
+            }
+        }
+        self.connector.set_targets(&targets);
+        unknown.sort();
+        unknown.dedup();
+        for text in unknown {
+            self.report(&Name::system("__system"), &text);
+        }
+    }
+
+    fn pass_reports(&mut self) {
+        while let Some(report) = self.running.shared.reports.pop() {
+            self.report(&report.component, &report.text);
+        }
+    }
+
+    /// To the log and to the supervisor, at a bounded rate.
+    fn report(&mut self, component: &Name, text: &str) {
+        let Some(held_back) = self.reports.pass(Instant::now()) else { return };
+        let more = if held_back > 0 { format!(" ({held_back} reports before this one were held back)") } else { String::new() };
+        let text = one_line(&format!("{text}{more}"));
+        eprintln!("worker {}: {component}: {text}", self.topology);
+        self.supervisor.send(&FromWorker::Error { component: component.clone(), text });
+    }
+
+    fn watch_loops(&mut self, now: Instant) {
+        let turns: Vec<u64> = self.running.shared.loops.iter().map(|l| l.turns.load(Ordering::Relaxed)).collect();
+        for change in self.stuck.look(now, turns.into_iter()) {
+            let (Change::Stuck(l) | Change::GoesOn(l, _)) = change;
+            let executors = &self.running.shared.loops[l].executors;
+            let names = executors.iter().map(|e| format!("{}{}", e.component, e.id)).collect::<Vec<_>>().join(", ");
+            // Which of them it is, the loop cannot say while it is held up; the first one stands for all.
+            let component = executors.first().map_or_else(|| Name::system("__system"), |e| e.component.clone());
+            let text = match change {
+                Change::Stuck(_) => format!("core loop {l} has stood still for a second, held up in user code of one of: {names}"),
+                Change::GoesOn(_, still) => format!("core loop {l} goes on after {:.1} s: {names}", still.as_secs_f64()),
+            };
+            self.report(&component, &text);
+        }
+    }
+
+    fn hear_supervisor(&mut self, now: Instant) -> Option<End> {
+        let mut events = Vec::new();
+        self.supervisor.turn(now, self.assignment.version, &mut events);
+        let mut end = None;
+        for event in events {
+            let next = match event {
+                Event::Said(ToWorker::Boot { record, assignment, .. }) => {
+                    println!("worker {}: the supervisor is back", self.topology);
+                    self.beaten = None;
+                    self.take(*record, *assignment)
+                }
+                Event::Said(ToWorker::Update { record, assignment }) => self.take(*record, *assignment),
+                Event::Said(ToWorker::Stop) => Some(End::Stop("told by the supervisor".into())),
+                Event::Said(ToWorker::Refused { why }) => Some(End::Refused(why)),
+                Event::Away(why) => {
+                    println!("worker {}: no supervisor ({}); going on without", self.topology, one_line(&why));
+                    None
+                }
+            };
+            end = end.or(next);
+        }
+        end
+    }
+
+    /// A record and an assignment, perhaps newer than ours.
+    fn take(&mut self, record: TopologyRecord, assignment: Assignment) -> Option<End> {
+        if record.id != self.topology || assignment.version < self.assignment.version {
+            return None;
+        }
+        self.record = record;
+        if assignment.version > self.assignment.version {
+            match self.adopt(assignment) {
+                Ok(None) => {}
+                Ok(Some(end)) => return Some(end),
+                Err(why) => self.report(&Name::system("__system"), &format!("kept the old assignment: {why}")),
+            }
+        }
+        self.activate();
+        None
+    }
+
+    fn adopt(&mut self, assignment: Assignment) -> Result<Option<End>, String> {
+        let version = assignment.version;
+        let Some(own) = place::placement(&assignment, self.id).cloned() else {
+            return Ok(Some(End::Stop(format!("assignment {version} does not name this worker any more"))));
+        };
+        let host = assignment.hosts.get(&own.slot.node).cloned().unwrap_or_default();
+        let moved = (host != self.host).then(|| format!("its address was {:?} and is now {host:?}", self.host));
+        if let Some(why) = place::needs_restart(&self.own, &own).or(moved) {
+            return Ok(Some(End::Restart(format!("assignment {version}: {why}"))));
+        }
+        let routes = place::remotes(&assignment, &own)?;
+        let links = place::links(&self.spec, &self.layout, &assignment, &own)?;
+        self.peers.update(&assignment, &own, links);
+        if routes != self.routes {
+            // Before any link of the new peers: commands keep their order.
+            self.running.send_all(|| Command::Routes(routes.clone()));
+            self.routes = routes;
+        }
+        println!("worker {}: assignment {version} in force, {} links wanted", self.topology, self.peers.n_links());
+        self.own = own;
+        self.assignment = assignment;
+        self.set_targets(Instant::now());
+        Ok(None)
+    }
+
+    /// Spouts as the record says.
+    fn activate(&mut self) {
+        let on = self.record.state.spouts_on() && !self.record.finished;
+        if on != self.spouts_on {
+            self.spouts_on = on;
+            self.running.send_all(|| Command::Activate(on));
+            println!("worker {}: {}, spouts {}", self.topology, self.record.state.word(), if on { "on" } else { "off" });
+        }
+    }
+
+    fn beat(&mut self, now: Instant) {
+        let shared = &self.running.shared;
+        let state = (self.assignment.version, shared.ended(), shared.drained());
+        let due = match &self.beaten {
+            None => true,
+            Some((at, last)) => {
+                let since = now.saturating_duration_since(*at);
+                since >= BEAT_EVERY || (*last != state && since >= BEAT_GAP_MIN)
+            }
+        };
+        if !due || !self.supervisor.is_here() {
+            return;
+        }
+        let (version, ended, drained) = state;
+        let executors = self.executors.iter().map(|e| executor_beat(e)).collect();
+        if self.supervisor.send(&FromWorker::Beat { version, ended, drained, executors }) {
+            self.beaten = Some((now, state));
+        }
+    }
+
+    /// In order: spouts off, what waits drains, goodbyes, join.
+    fn stop(mut self) -> Result<(), WorkerError> {
+        self.running.send_all(|| Command::Activate(false));
+        self.drain();
+        self.peers.leaving = true;
+        self.running.send_all(|| Command::Stop);
+        let deadline = Instant::now() + GOODBYE_TIME_MAX;
+        while !self.running.over() && Instant::now() < deadline {
+            // Whatever it says now, it is being done.
+            let _ = self.turn(SETTLE);
+        }
+        self.part();
+        if !self.running.over() {
+            return Err(WorkerError::HeldUp(self.held_up()));
+        }
+        match self.running.stop() {
+            Ok(_) => {
+                println!("worker {}: stopped", self.topology);
+                Ok(())
+            }
+            Err(report) => Err(WorkerError::Fatal(report)),
+        }
+    }
+
+    /// Waits until nothing waits in any loop, twice, or until time or patience (a SIGTERM, a dead loop) is over.
+    fn drain(&mut self) {
+        let deadline = Instant::now() + DRAIN_TIME_MAX;
+        let turns = |w: &Watchdog| w.running.shared.loops.iter().map(|l| l.turns.load(Ordering::Relaxed)).collect::<Vec<_>>();
+        let (mut quiet, mut seen, mut seen_at) = (0, turns(self), Instant::now());
+        while quiet < 2 && Instant::now() < deadline {
+            if let Some(End::Fatal) | Some(End::Stop(_)) = self.turn(SETTLE) {
+                return;
+            }
+            let now = turns(self);
+            if seen_at.elapsed() < SETTLE || now.iter().zip(&seen).any(|(now, before)| now < &(before + 2)) {
+                continue;
+            }
+            quiet = if self.running.shared.drained() { quiet + 1 } else { 0 };
+            (seen, seen_at) = (now, Instant::now());
+        }
+    }
+
+    /// The last beat and the last words reach the supervisor, if it listens.
+    fn part(&mut self) {
+        self.pass_reports();
+        self.beaten = None;
+        self.beat(Instant::now());
+        let deadline = Instant::now() + GOODBYE_TIME_MAX / 4;
+        while !self.supervisor.is_flushed() && Instant::now() < deadline {
+            self.supervisor.turn(Instant::now(), self.assignment.version, &mut Vec::new());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// A component cannot go on, or a loop panicked: the loops end by themselves.
+    fn fail(mut self) -> Result<(), WorkerError> {
+        if let Some(report) = self.running.shared.fatal.get().cloned() {
+            self.report(&report.component, &report.text);
+        }
+        let deadline = Instant::now() + GOODBYE_TIME_MAX;
+        while !self.running.over() && Instant::now() < deadline {
+            self.wait(SETTLE);
+        }
+        self.part();
+        if !self.running.over() {
+            let fatal = self.running.shared.fatal.get().cloned();
+            return Err(fatal.map_or_else(|| WorkerError::HeldUp(self.held_up()), WorkerError::Fatal));
+        }
+        match self.running.stop() {
+            Err(report) => Err(WorkerError::Fatal(report)),
+            Ok(_) => Err(WorkerError::HeldUp("the core loops ended by themselves: a bug in Saetta".into())),
+        }
+    }
+
+    fn held_up(&self) -> String {
+        let stuck = (0..self.running.shared.loops.len()).filter(|l| self.stuck.is_stuck(*l));
+        let all = stuck.flat_map(|l| self.running.shared.loops[l].executors.iter()).map(|e| format!("{}{}", e.component, e.id));
+        let all = all.collect::<Vec<_>>().join(", ");
+        if all.is_empty() { "a peer did not answer the goodbye".into() } else { all }
+    }
+}
+
+fn executor_beat(e: &ExecutorStats) -> ExecutorBeat {
+    ExecutorBeat {
+        id: e.id,
+        core: e.core,
+        executed: e.executed.load(Ordering::Relaxed),
+        emitted: e.emitted.load(Ordering::Relaxed),
+        transferred: e.transferred.load(Ordering::Relaxed),
+        failed: e.failed.load(Ordering::Relaxed),
+        ended: e.ended.load(Ordering::Acquire),
+    }
+}
+
+/// What both ends of a link must agree on to read each other's frames.
+fn format(digest: &str) -> [u8; 32] {
+    Sha256::digest(format!("{digest} {:?}", saetta_tuple::FORMAT)).into()
+}
+
+/// An address of text costs nothing; a name asks the system's resolver, which may take its time.
+fn address(host: &str, port: u16) -> Result<SocketAddr, String> {
+    if let Ok(ip) = host.parse::<IpAddr>() {
+        return Ok(SocketAddr::new(ip, port));
+    }
+    let mut found = (host, port).to_socket_addrs().map_err(|e| e.to_string())?;
+    found.next().ok_or_else(|| "the name has no address".into())
+}
+
+/// One line: what runs where, and what memory it may take.
+fn describe(
+    args: &WorkerArgs,
+    assignment: &Assignment,
+    own: &Placement,
+    layout: &Layout,
+    memory: &[(&'static str, u64)],
+    memory_max: u64,
+) -> String {
+    let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
+    let loops = own.cores.iter().enumerate().map(|(i, core)| {
+        let here = own.executors.iter().filter(|e| e.core == *core);
+        let names = here.map(|e| format!(" {}{}", layout.component_of(e.id.first).map_or("?", |c| c.id.as_str()), e.id));
+        format!("loop {i} on core {core}:{}", names.collect::<String>())
+    });
+    let kinds = memory.iter().map(|(kind, bytes)| format!("{kind} {}", mib(*bytes))).collect::<Vec<_>>().join(", ");
+    format!(
+        "worker {} at {}:{} placement {:016x} start {} assignment {}: {}; memory {} of {}: {kinds}",
+        args.topology,
+        own.slot.node,
+        own.slot.port,
+        args.placement,
+        args.start,
+        assignment.version,
+        loops.collect::<Vec<_>>().join("; "),
+        mib(memory.iter().map(|(_, bytes)| bytes).sum()),
+        mib(memory_max),
+    )
+}
