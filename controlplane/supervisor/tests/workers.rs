@@ -6,6 +6,7 @@ use axum::extract::{Path as UrlPath, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::get;
 use saetta_model::cluster::SlotId;
+use saetta_model::local::{FromWorker, ToWorker, decode, encode};
 use saetta_model::record::TopologyState;
 use saetta_model::topology::{Format, TopologySpec};
 use saetta_model::{Assignment, Name, Placement, TopologyRecord};
@@ -13,6 +14,7 @@ use saetta_store::{Leadership, MemoryCluster, MemoryStore, NimbusInfo, Store};
 use saetta_supervisor::{Supervisor, SupervisorHandle, SupervisorOptions};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
+use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -481,6 +483,74 @@ async fn another_placement_in_the_slot_is_another_worker() {
     assert_eq!(start, 1, "numbers count per placement");
     assert!(second != pid && !alive(pid));
     assert_eq!(entries(&bench.dir().join("workers/wc-1-1")), ["6700-0000000000000008"]);
+    bench.clear("wc-1-1").await;
+    supervisor.stop().await;
+}
+
+/// What the supervisor answers to one first message at its socket; `None` = it hung up.
+fn knock(socket: &Path, bytes: &[u8]) -> Option<ToWorker> {
+    let mut stream = std::os::unix::net::UnixStream::connect(socket).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(bytes).unwrap();
+    let (mut got, mut piece) = (Vec::new(), [0; 4096]);
+    loop {
+        if let Some((answer, _)) = decode::<ToWorker>(&got).unwrap() {
+            return Some(answer);
+        }
+        match stream.read(&mut piece) {
+            Ok(0) => return None,
+            Ok(n) => got.extend_from_slice(&piece[..n]),
+            Err(e) => panic!("neither an answer nor an end: {e}"),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn strangers_at_the_local_socket_are_turned_away_and_change_nothing() {
+    let bench = Bench::new().await;
+    let (supervisor, _store) = bench.supervisor().await;
+    bench.submit("wc-1-1", "beat").await;
+    bench.assign("wc-1-1", Some(7)).await;
+    let (_, pid) = bench.running().await;
+    let socket = bench.dir().join("run/6700.sock");
+    let hello = |versions, topology: &str, placement, start, pid| {
+        encode(&FromWorker::Hello { versions, topology: name(topology), port: PORT, placement, start, pid, version: 0 })
+    };
+    let me = std::process::id();
+    let answers = tokio::task::spawn_blocking(move || {
+        [
+            // The running worker's own identity, from another process.
+            knock(&socket, &hello((1, 1), "wc-1-1", 7, 1, me)),
+            knock(&socket, &hello((1, 1), "wc-1-1", 7, 1, pid)),
+            knock(&socket, &hello((1, 1), "wc-1-1", 7, 2, me)),
+            knock(&socket, &hello((1, 1), "other", 7, 1, me)),
+            knock(&socket, &hello((9, 12), "wc-1-1", 7, 1, me)),
+            knock(&socket, &encode(&FromWorker::Error { component: name("x"), text: String::new() })),
+            knock(&socket, &u32::MAX.to_le_bytes()),
+            knock(&socket, b"\x04\0\0\0null"),
+        ]
+    });
+    let said: Vec<String> = answers
+        .await
+        .unwrap()
+        .into_iter()
+        .map(|a| match a {
+            Some(ToWorker::Refused { why }) => why,
+            Some(other) => panic!("a stranger was answered {other:?}"),
+            None => "hung up".into(),
+        })
+        .collect();
+    let not_this = |start: u64| format!("placement 0000000000000007 with start number {start} is not what this slot runs now");
+    assert_eq!(said[0], not_this(1));
+    assert_eq!(said[1], format!("it says it is process {pid} and is {me}"));
+    assert_eq!(said[2], not_this(2));
+    assert_eq!(said[3], "its topology is not wanted in this slot");
+    assert_eq!(said[4], "it speaks versions 9 to 12 of the local protocol and this supervisor 1 to 1");
+    assert_eq!(said[5..], ["hung up", "hung up", "hung up"]);
+    // The worker's own connection was not touched: an update still reaches it.
+    bench.assign("wc-1-1", Some(7)).await;
+    bench.log_holds("update version=2").await;
+    assert_eq!(bench.running().await, (1, pid));
     bench.clear("wc-1-1").await;
     supervisor.stop().await;
 }

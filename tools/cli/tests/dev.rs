@@ -10,7 +10,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 struct Dev {
     child: Child,
     seeds: String,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
 }
 
 impl Drop for Dev {
@@ -38,7 +38,7 @@ impl Dev {
             .expect("dev says where nimbus is");
         // Read on, so that it never waits for a reader.
         std::thread::spawn(move || lines.for_each(drop));
-        Dev { child, seeds, _dir: dir }
+        Dev { child, seeds, dir }
     }
 
     fn saetta(&self, args: &[&str]) -> (i32, String, String) {
@@ -79,4 +79,14 @@ fn dev_answers_and_ctrl_c_ends_it_with_0() {
         std::thread::sleep(Duration::from_millis(20));
     };
     assert_eq!(status.code(), Some(0));
+}
+
+#[test]
+fn a_second_dev_in_the_same_directory_is_refused() {
+    let dev = Dev::start();
+    let dir = dev.dir.path().display().to_string();
+    let (code, stdout, stderr) = dev.saetta(&["dev", "-q", "--set", "nimbus.bind=127.0.0.1:0", "--dir", &dir]);
+    assert_eq!((code, stdout.as_str()), (1, ""), "{stderr}");
+    assert!(stderr.contains("another nimbus uses this directory"), "{stderr}");
+    assert_eq!(dev.saetta(&["list"]).0, 0, "the first goes on");
 }
