@@ -1,2 +1,24 @@
-//! Not built yet.
-fn main() {}
+//! The suites behind `cargo xtask bench SUITE`: each declares cases (ours and its floors) and the rows over them.
+//!
+//! Before: `cargo xtask bench`. After: `saetta_harness` prints the table and writes target/bench/SUITE.json.
+//! One file per suite; a new one is a line in `SUITES`. Everything goes through the public interface, the way a user's topology does.
+#![forbid(unsafe_code)]
+
+mod hop;
+mod pipeline;
+mod topologies;
+mod wordcount;
+mod zipf;
+
+use saetta_harness::suite::Suite;
+
+/// In the order of the list. A row without a target is a figure, not a threshold.
+const SUITES: &[Suite] = &[
+    Suite { name: "hop", about: "one tuple, spout to bolt, one in flight: other core and same core", declare: hop::declare },
+    Suite { name: "pipeline", about: "tuples a second over a core boundary, beside a raw ring", declare: pipeline::declare },
+    Suite { name: "wordcount", about: "words a second of examples/wordcount on generated text", declare: wordcount::declare },
+];
+
+fn main() -> std::process::ExitCode {
+    saetta_harness::main(SUITES)
+}

@@ -1,0 +1,61 @@
+//! `wordcount`: `examples/wordcount` as shipped, on a generated text in a file, start and end of the process's own run included.
+//!
+//! Before: the text is generated once and lies in the page cache. After: all counts of every run were compared with the text's.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use saetta_harness::suite::{Figures, SuiteRun};
+use saetta_harness::{Better, Result, RowSpec};
+
+use crate::zipf::{self, Text};
+
+/// Any: the same text in every run.
+const SEED: u64 = 11;
+
+/// Builds the example beside this program, and says where it is.
+fn built() -> Result<PathBuf> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = Command::new(&cargo).args(["build", "--quiet", "--release", "--package", "wordcount", "--bin", "wordcount"]).status()?;
+    if !status.success() {
+        return Err("`cargo build --release --package wordcount` failed; start the suite in the workspace".into());
+    }
+    let exe = std::env::current_exe()?;
+    let target = exe.parent().and_then(Path::parent).ok_or("this program lies in no target folder")?;
+    let path = target.join("release/wordcount");
+    if path.is_file() { Ok(path) } else { Err(format!("{}: not there after the build", path.display()).into()) }
+}
+
+/// One run over `file`; million words a second by its own clock, first spout call to last bolt.
+fn run_once(binary: &Path, file: &Path, text: &Text) -> Result<f64> {
+    let output = Command::new(binary).args(["run", "--quiet", "--json"]).arg(file).output()?;
+    if !output.status.success() {
+        return Err(format!("wordcount: {}: {}", output.status, String::from_utf8_lossy(&output.stderr)).into());
+    }
+    let answer: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+    let counts = answer["counts"].as_object().ok_or("no counts in the answer")?;
+    let wrong = text.counts.iter().find(|(word, n)| counts.get(*word).and_then(serde_json::Value::as_u64) != Some(**n));
+    if let Some((word, n)) = wrong {
+        return Err(format!("{word:?} stands {n} times in the text, and was counted {:?}", counts.get(word)).into());
+    }
+    if counts.len() != text.counts.len() {
+        return Err(format!("{} different words counted of {}", counts.len(), text.counts.len()).into());
+    }
+    let secs = answer["elapsed_sec"].as_f64().ok_or("no elapsed_sec in the answer")?;
+    Ok(text.total() as f64 / secs / 1e6)
+}
+
+pub(crate) fn declare(run: &mut SuiteRun<'_>) -> Result<()> {
+    let binary = built()?;
+    let text = zipf::text(usize::try_from(run.options().size(100_000_000, 1_000_000))?, SEED);
+    let dir = tempfile::tempdir()?;
+    let file = dir.path().join("zipf.txt");
+    std::fs::write(&file, &text.bytes)?;
+    run.case("wordcount", move |_| {
+        // Moved in: the file goes when the case does.
+        let _ = &dir;
+        Ok(Figures::from([("millions", run_once(&binary, &file, &text)?)]))
+    });
+    run.row(RowSpec::new("wordcount run, generated text", "M words/s", Better::Higher, "wordcount", "millions"));
+    Ok(())
+}
