@@ -66,6 +66,19 @@ pub trait Handle<S: StreamType>: Bolt {
 )]
 pub trait Emits<S: StreamType> {}
 
+/// A stream that every component has and nobody names. With one implementation only, the compiler would guess the stream from it and
+/// complain about types; with two it looks for the one that was asked, and says what is missing.
+#[doc(hidden)]
+#[saetta_tuple::tuple]
+pub struct NoStream {}
+
+impl<C> Emits<NoStream> for C {}
+impl<B: Bolt> Handle<NoStream> for B {
+    fn on(&mut self, _: &ArchivedNoStream, _: &mut Cx<'_, Self>) -> Outcome {
+        Err("a tuple of no stream".into())
+    }
+}
+
 /// What a call of `C`'s code may do. Lives for one call.
 #[repr(transparent)]
 pub struct Cx<'a, C>(pub(crate) RawCx<'a>, pub(crate) PhantomData<fn(C)>);

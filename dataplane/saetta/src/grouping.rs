@@ -3,7 +3,7 @@
 use crate::dispatch::key_of;
 use saetta_engine::KeyFn;
 use saetta_model::topology::Grouping;
-use saetta_tuple::{Fields, StreamType};
+use saetta_tuple::{Carries, Fields, StreamType, Tuple};
 
 /// Even: round robin over a shuffled list per emitter task.
 #[derive(Debug, Clone, Copy)]
@@ -42,7 +42,7 @@ impl<S: StreamType> GroupingFor<S> for Global {
         (Grouping::Global, None)
     }
 }
-impl<S: StreamType> GroupingFor<S> for Fields<S::Tuple> {
+impl<T: Tuple, S: Carries<T>> GroupingFor<S> for Fields<T> {
     fn grouping(self) -> (Grouping, Option<KeyFn>) {
         (Grouping::Fields(self.names.iter().map(|n| (*n).to_owned()).collect()), Some(key_of(self)))
     }

@@ -33,12 +33,15 @@ pub type Error = Box<dyn std::error::Error + Send + Sync>;
 /// One import for topologies.
 pub mod prelude {
     pub use crate::component::Progress::{self, Busy, Done, Idle};
-    pub use crate::{All, Archived, Bolt, Cx, Emits, Fail, Global, Handle, Outcome, Result, Shuffle, Spout, Summary, Topology, by, stream, tuple};
+    pub use crate::{
+        All, Archived, Bolt, Cx, Emits, Fail, Global, Handle, Outcome, Result, Shuffle, Spout, Summary, Topology, by, stream, tuple,
+    };
 }
 
 /// For the macros' output only.
 #[doc(hidden)]
 pub mod __rt {
+    pub use crate::component::NoStream;
     pub use crate::lives::main;
     pub use saetta_tuple::rt::*;
 }
@@ -67,6 +70,7 @@ macro_rules! stream {
             type Tuple = $tuple;
             const NAME: &'static str = stringify!($name);
         }
+        impl $crate::__rt::Carries<$tuple> for $name {}
     };
 }
 

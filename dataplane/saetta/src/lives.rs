@@ -95,7 +95,9 @@ pub fn main<A: Args>(name: &'static str, topology: fn(&mut Topology, A) -> crate
     let result = match cli.life {
         Life::Describe { args } => built(topology, args).and_then(|(program, _)| describe(&program)),
         Life::Run { set, quiet, args } => built(topology, args).and_then(|(program, end)| run_life(&program, end, &set, quiet)),
-        Life::Bench { rate_per_sec, seconds, set, args } => built(topology, args).and_then(|(program, _)| bench_life(&program, &set, rate_per_sec, seconds)),
+        Life::Bench { rate_per_sec, seconds, set, args } => {
+            built(topology, args).and_then(|(program, _)| bench_life(&program, &set, rate_per_sec, seconds))
+        }
         Life::Worker(cli) => worker_life(topology, cli),
     };
     match result {
@@ -126,7 +128,9 @@ fn built<A: Args>(topology: fn(&mut Topology, A) -> crate::Result<()>, args: A) 
 /// Prints, and takes a closed pipe for "enough".
 fn print(text: &str) -> Result<(), Exit> {
     match writeln!(std::io::stdout(), "{text}") {
-        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(Exit { code: FAILED, text: format!("cannot write to standard output: {e}") }),
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Exit { code: FAILED, text: format!("cannot write to standard output: {e}") })
+        }
         _ => Ok(()),
     }
 }
@@ -155,12 +159,23 @@ fn run_life(program: &Program, end: Option<AtEnd>, set: &[String], quiet: bool) 
 fn bench_life(program: &Program, set: &[String], rate_per_sec: u64, seconds: u64) -> Result<(), Exit> {
     let config = configured(program, set)?;
     let meter = HiccupMeter::start();
-    let options = RunOptions { quiet: true, rate_per_sec: Some(rate_per_sec), stop_after: Some(Duration::from_secs(seconds)), ..RunOptions::default() };
+    let options = RunOptions {
+        quiet: true,
+        rate_per_sec: Some(rate_per_sec),
+        stop_after: Some(Duration::from_secs(seconds)),
+        ..RunOptions::default()
+    };
     let summary = run(program, &config, &options).map_err(|e| exit(FAILED)(e.to_string()))?;
     let hiccups = meter.stop();
     let at = |q| hiccups.value_at_quantile(q) as f64 / 1e3;
     print(&summary.to_string())?;
-    print(&format!("hiccups of this machine meanwhile: p50 {:.1} us, p99 {:.1} us, p99.9 {:.1} us, max {:.1} us", at(0.5), at(0.99), at(0.999), hiccups.max() as f64 / 1e3))
+    print(&format!(
+        "hiccups of this machine meanwhile: p50 {:.1} us, p99 {:.1} us, p99.9 {:.1} us, max {:.1} us",
+        at(0.5),
+        at(0.99),
+        at(0.999),
+        hiccups.max() as f64 / 1e3
+    ))
 }
 
 fn worker_life<A: Args>(topology: fn(&mut Topology, A) -> crate::Result<()>, cli: WorkerCli) -> Result<(), Exit> {

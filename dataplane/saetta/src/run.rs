@@ -133,7 +133,11 @@ pub(crate) fn plan(program: &Program, config: &Config, layout: Layout, options: 
         let text = component.config.get("executor.core").map(String::as_str).or(config.text("executor.core"));
         if let Some(core) = text.and_then(|t| t.parse::<u32>().ok()) {
             if !allowed.contains(&core) {
-                return Err(PlanError(format!("component `{}`: executor.core = {core}, and this process may run on {allowed:?} only", component.id)).into());
+                return Err(PlanError(format!(
+                    "component `{}`: executor.core = {core}, and this process may run on {allowed:?} only",
+                    component.id
+                ))
+                .into());
             }
             by_hand.insert(component.id.to_string(), core);
         }

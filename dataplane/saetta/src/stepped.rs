@@ -18,7 +18,9 @@ impl Stepped {
         let executors = layout
             .components
             .iter()
-            .flat_map(|c| c.executors.iter().enumerate().map(|(i, id)| PlannedExecutor { id: *id, on_loop: place(c.id.as_str(), i) % n_loops }))
+            .flat_map(|c| {
+                c.executors.iter().enumerate().map(|(i, id)| PlannedExecutor { id: *id, on_loop: place(c.id.as_str(), i) % n_loops })
+            })
             .collect();
         let options = Options { pinned: false, ..Options::from_config(config)? };
         let plan = EnginePlan { layout, cores: (0..n_loops as u32).collect(), executors, remotes: Vec::new(), options };

@@ -186,7 +186,9 @@ impl Inner<'_> {
         let id = self.spec().id.clone();
         match checked {
             Err(e) => self.topology.errors.push(format!("component `{id}`: {e}")),
-            Ok(()) if !known => self.topology.errors.push(format!("component `{id}`: `{key}` is a key of the whole topology; set it with `t.config`")),
+            Ok(()) if !known => {
+                self.topology.errors.push(format!("component `{id}`: `{key}` is a key of the whole topology; set it with `t.config`"))
+            }
             Ok(()) => drop(self.spec().config.insert(key.to_owned(), value)),
         }
     }

@@ -136,6 +136,7 @@ fn expand(attribute: Tokens, item: Item) -> Result<Tokens, Error> {
             type Tuple = #name;
             const NAME: &'static str = #text;
         }
+        impl ::saetta::__rt::Carries<#name> for #name {}
         impl ::saetta::__rt::Emit for #name { type Tuple = #name; }
         #twin_item
     })

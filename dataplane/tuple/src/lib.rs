@@ -16,14 +16,14 @@ pub use key::{KeyBytes, KeyField};
 pub use rkyv;
 pub use saetta_tuple_macro::tuple;
 pub use schema::{FieldSchema, Schema};
-pub use tuple::{CheckStrategy, Emit, EncodeError, EncodeStrategy, Encoder, Fields, StreamType, Tuple};
+pub use tuple::{Carries, CheckStrategy, Emit, EncodeError, EncodeStrategy, Encoder, Fields, StreamType, Tuple};
 pub use view::{check, view};
 pub use wire::{AsBytes, AsStr, WireType};
 
 /// What the macro's output names. Not for people.
 #[doc(hidden)]
 pub mod rt {
-    pub use crate::{AsBytes, AsStr, Emit, FieldSchema, KeyBytes, KeyField, Schema, StreamType, Tuple, WireType};
+    pub use crate::{AsBytes, AsStr, Carries, Emit, FieldSchema, KeyBytes, KeyField, Schema, StreamType, Tuple, WireType};
     pub use rkyv;
 }
 

@@ -43,6 +43,14 @@ pub trait StreamType: 'static {
     const NAME: &'static str;
 }
 
+/// Stream `Self` carries tuples `T`. Written by the macros; it exists so that a grouping by another tuple's fields says what is wrong.
+#[diagnostic::on_unimplemented(
+    message = "a grouping by fields of `{T}` does not fit stream `{Self}`",
+    label = "stream `{Self}` does not carry `{T}`",
+    note = "fix: name fields of the tuple that `{Self}` carries, as in `by!({Self}.field)`, or use `Shuffle`, `All` or `Global`"
+)]
+pub trait Carries<T: Tuple>: StreamType<Tuple = T> {}
+
 /// A value that can be emitted: a tuple, or its borrowed twin.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be emitted",

@@ -41,7 +41,8 @@ impl Count {
 
 impl Bolt for Count {
     fn finish(&mut self, cx: &mut Cx<'_, Self>) -> Outcome {
-        self.write(cx.task()).map_err(|e| Fail::Fatal(format!("cannot write counts to {}: {e}", self.out.as_deref().unwrap_or("".as_ref()).display())))?;
+        self.write(cx.task())
+            .map_err(|e| Fail::Fatal(format!("cannot write counts to {}: {e}", self.out.as_deref().unwrap_or("".as_ref()).display())))?;
         self.results.lock().map_err(|_| "another count task panicked")?.push(std::mem::take(&mut self.counts));
         Ok(())
     }

@@ -64,7 +64,11 @@ fn topology(t: &mut Topology, args: Args) -> Result<()> {
     let rate = args.rate;
     let lines = t.spout("read", move || Read::new(input.clone(), rate)).cpu_pct(30.0).stream::<Line>();
     let words = t.bolt("split", Split::default).input(&lines, Shuffle).executors(args.splitters).cpu_pct(100.0).stream::<Word>();
-    let _ = t.bolt("count", move || Count::new(out.clone(), results.clone())).input(&words, by!(Word.word)).executors(args.counters).cpu_pct(100.0);
+    let _ = t
+        .bolt("count", move || Count::new(out.clone(), results.clone()))
+        .input(&words, by!(Word.word))
+        .executors(args.counters)
+        .cpu_pct(100.0);
 
     t.at_end(move |summary| count::report(&counts, summary, args.json));
     Ok(())

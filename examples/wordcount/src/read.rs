@@ -126,8 +126,9 @@ impl Spout for Read {
             return Ok(Done);
         }
         let end = if self.piece.len() > LINE_BYTES_MAX { self.cut()? } else { self.piece.len() };
-        let text = std::str::from_utf8(&self.piece[..end])
-            .map_err(|e| self.fatal(format!("{}: not UTF-8 at byte offset {}; convert it first", self.name(), self.offset + e.valid_up_to() as u64)))?;
+        let text = std::str::from_utf8(&self.piece[..end]).map_err(|e| {
+            self.fatal(format!("{}: not UTF-8 at byte offset {}; convert it first", self.name(), self.offset + e.valid_up_to() as u64))
+        })?;
         cx.emit(&LineRef { text });
         self.any = true;
         self.offset += end as u64;
