@@ -58,6 +58,9 @@ const MESSAGES_MAX: usize = 256;
 const READINGS_MAX: usize = 1;
 /// Errors of workers that may wait for the store.
 const ERRORS_MAX: usize = 256;
+/// How long a lock that is held is tried again, and how often.
+const LOCK_PATIENCE: Duration = Duration::from_secs(1);
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
 /// Longest wait for all workers to end: ask, SIGTERM, SIGKILL, and time for the kernel to clear up.
 pub const END_WORKERS_MAX: Duration = Duration::from_millis(3 * slot::STOP_STEP_MS + 3_000);
 
@@ -145,7 +148,7 @@ impl Supervisor {
     pub async fn start(options: SupervisorOptions, store: Arc<dyn Store>) -> Result<SupervisorHandle, SupervisorError> {
         let mut ports = options.ports.clone();
         ports.sort_unstable();
-        let dir = Arc::new(dir::Dir::open(&options.dir, &ports)?);
+        let dir = Arc::new(take_dir(&options.dir, &ports).await?);
         let node = dir.id(options.id.as_ref())?;
         let info = describe(&options, &ports, node.clone())?;
         let (launcher, thread) = launch::Launcher::start(Arc::clone(&dir), options.workers_end_with_supervisor)
@@ -198,6 +201,18 @@ impl SupervisorHandle {
         self.tasks.shutdown().await;
         // The thread ends with its last order. Then nothing holds the directory, and a successor may take it at once.
         let _ = tokio::task::spawn_blocking(move || self.launcher.join()).await;
+    }
+}
+
+/// Takes the directory. A supervisor that was killed may hold its lock a moment longer than it lived: a worker it was just
+/// forking has a copy of the lock's descriptor until it begins its own program.
+async fn take_dir(path: &std::path::Path, ports: &[u16]) -> Result<dir::Dir, SupervisorError> {
+    let began = std::time::Instant::now();
+    loop {
+        match dir::Dir::open(path, ports) {
+            Err(SupervisorError::Locked(_)) if began.elapsed() < LOCK_PATIENCE => tokio::time::sleep(LOCK_PAUSE).await,
+            other => return other,
+        }
     }
 }
 
