@@ -1,0 +1,222 @@
+//! A worker with a topology made by hand, for the tests of this crate: numbers -> middle (by key) -> count (shuffled).
+//!
+//! Called as a supervisor calls a topology's binary: `worker --socket PATH --topology ID --port N --placement HEX --start N --key-fd N`.
+//! The record's arguments: an output directory, how many numbers each spout task emits (0 = endless), and a word: `plain`; `stuck` holds
+//! the first middle task up for a while; `fatal` ends it for good.
+//! Each count task writes what it saw at its end: tuples, sum of values, and how many came out of the order their source sent them in.
+
+// `#[tuple]` names the crate users depend on, which stands on this one.
+extern crate self as saetta;
+
+use saetta_engine::{Component, Cx, Fail, KeyFn, Program, ProgramComponent, Progress};
+use saetta_model::Name;
+use saetta_model::topology::{ComponentKind, ComponentSpec, FieldSpec, Format, Grouping, InputSpec, Resources, StreamSpec, TopologySpec};
+use saetta_tuple::rkyv::rancor::Failure;
+use saetta_tuple::{Tuple as _, rkyv, tuple};
+use saetta_worker::WorkerArgs;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+#[doc(hidden)]
+pub mod __rt {
+    pub use saetta_tuple::rt::*;
+}
+
+/// How long `stuck` holds its loop up.
+const HELD_UP: Duration = Duration::from_millis(2500);
+
+/// What travels.
+#[tuple]
+pub struct Item {
+    /// Grouping key.
+    key: u32,
+    /// Rises with each tuple of its emitter.
+    seq: u64,
+    /// What is summed up.
+    value: u64,
+}
+
+fn read(archive: &[u8]) -> (u32, u64, u64) {
+    let item = rkyv::access::<ArchivedItem, Failure>(archive).expect("checked at the door");
+    (item.key.to_native(), item.seq.to_native(), item.value.to_native())
+}
+
+struct Numbers {
+    next: u64,
+    /// 0 = endless.
+    end: u64,
+}
+
+impl Component for Numbers {
+    fn open(&mut self, _: &mut Cx<'_>) -> Result<(), Fail> {
+        Ok(())
+    }
+    fn next(&mut self, cx: &mut Cx<'_>) -> Result<Progress, Fail> {
+        if self.end > 0 && self.next == self.end {
+            return Ok(Progress::Done);
+        }
+        let n = self.next;
+        self.next += 1;
+        cx.emit(0, &Item { key: (n % 97) as u32, seq: n, value: n });
+        Ok(Progress::Busy)
+    }
+    fn handle(&mut self, _: u16, _: &[u8], _: &mut Cx<'_>) {}
+    fn finish(&mut self, _: &mut Cx<'_>) -> Result<(), Fail> {
+        Ok(())
+    }
+}
+
+/// Checks that each source's tuples come in order.
+#[derive(Default)]
+struct Order(BTreeMap<u32, u64>);
+
+impl Order {
+    fn holds(&mut self, source: u32, seq: u64) -> bool {
+        self.0.insert(source, seq).is_none_or(|last| last < seq)
+    }
+}
+
+#[derive(Default)]
+struct Middle {
+    word: String,
+    order: Order,
+    emitted: u64,
+}
+
+impl Component for Middle {
+    fn open(&mut self, cx: &mut Cx<'_>) -> Result<(), Fail> {
+        match self.word.as_str() {
+            "stuck" if cx.task() == 3 => std::thread::sleep(HELD_UP),
+            "fatal" if cx.task() == 3 => return Err(Fail::Fatal("the middle\nis missing".into())),
+            _ => {}
+        }
+        Ok(())
+    }
+    fn next(&mut self, _: &mut Cx<'_>) -> Result<Progress, Fail> {
+        Ok(Progress::Idle)
+    }
+    fn handle(&mut self, stream: u16, window: &[u8], cx: &mut Cx<'_>) {
+        while let Some(frame) = cx.next_frame(stream, window) {
+            let (key, seq, value) = read(frame.archive());
+            if !self.order.holds(frame.header.source, seq) {
+                cx.fail("out of order".into());
+            }
+            self.emitted += 1;
+            cx.emit(0, &Item { key, seq: self.emitted, value });
+        }
+    }
+    fn finish(&mut self, _: &mut Cx<'_>) -> Result<(), Fail> {
+        Ok(())
+    }
+}
+
+struct Count {
+    out: PathBuf,
+    order: Order,
+    tuples: u64,
+    sum: u64,
+    disorder: u64,
+}
+
+impl Component for Count {
+    fn open(&mut self, _: &mut Cx<'_>) -> Result<(), Fail> {
+        Ok(())
+    }
+    fn next(&mut self, _: &mut Cx<'_>) -> Result<Progress, Fail> {
+        Ok(Progress::Idle)
+    }
+    fn handle(&mut self, stream: u16, window: &[u8], cx: &mut Cx<'_>) {
+        while let Some(frame) = cx.next_frame(stream, window) {
+            let (_, seq, value) = read(frame.archive());
+            self.disorder += u64::from(!self.order.holds(frame.header.source, seq));
+            self.tuples += 1;
+            self.sum += value;
+        }
+    }
+    fn finish(&mut self, cx: &mut Cx<'_>) -> Result<(), Fail> {
+        let text = format!("{} {} {} {}", self.tuples, self.sum, self.disorder, self.order.0.len());
+        std::fs::write(self.out.join(format!("count-{}", cx.task())), text).map_err(|e| Fail::Fatal(e.to_string()))
+    }
+}
+
+fn name(text: &str) -> Name {
+    Name::new(text).expect("a constant")
+}
+
+/// The description; the tests make their record from the same lines, by `describe`.
+fn spec(executors: u32) -> TopologySpec {
+    let stream = || {
+        let fields = ["key", "seq", "value"].map(|f| FieldSpec { name: f.into(), ty: "u64".into() });
+        StreamSpec { name: name("Item"), schema: Item::schema().id(), fields: fields.to_vec() }
+    };
+    let component = |id: &str, kind, outputs, inputs| ComponentSpec {
+        id: name(id),
+        kind,
+        executors,
+        tasks: None,
+        resources: Resources::default(),
+        outputs,
+        inputs,
+        config: BTreeMap::new(),
+        tracked: false,
+    };
+    let input = |from: &str, grouping| InputSpec { from: name(from), stream: name("Item"), grouping };
+    let (archive, endian, unaligned, pointer_bits) = saetta_tuple::FORMAT;
+    TopologySpec {
+        saetta: env!("CARGO_PKG_VERSION").into(),
+        format: Format { archive: archive.into(), endian: endian.into(), unaligned, pointer_bits },
+        components: vec![
+            component("count", ComponentKind::Bolt, vec![], vec![input("middle", Grouping::Shuffle)]),
+            component("middle", ComponentKind::Bolt, vec![stream()], vec![input("numbers", Grouping::Fields(vec!["key".into()]))]),
+            component("numbers", ComponentKind::Spout, vec![stream()], vec![]),
+        ],
+    }
+}
+
+fn build(args: &[String]) -> Result<Program, String> {
+    let [out, end, word] = args else { return Err("usage: OUT END WORD".into()) };
+    let (out, word) = (PathBuf::from(out), word.clone());
+    let end: u64 = end.parse().map_err(|e| format!("END {end:?}: {e}"))?;
+    let key: KeyFn = Arc::new(|archive, bytes| bytes.raw(&read(archive).0.to_le_bytes()));
+    let check: fn(&[u8]) -> bool = saetta_tuple::check::<Item>;
+    let tag = std::any::TypeId::of::<Item>();
+    let count =
+        move || -> Box<dyn Component> { Box::new(Count { out: out.clone(), order: Order::default(), tuples: 0, sum: 0, disorder: 0 }) };
+    let middle = move || -> Box<dyn Component> { Box::new(Middle { word: word.clone(), ..Middle::default() }) };
+    let numbers = move || -> Box<dyn Component> { Box::new(Numbers { next: 0, end }) };
+    Ok(Program {
+        spec: spec(2),
+        config: [("topology.acker.executors".to_owned(), "0".to_owned())].into(),
+        components: vec![
+            ProgramComponent { factory: Arc::new(count), tags: vec![], checks: vec![], keys: vec![None] },
+            ProgramComponent { factory: Arc::new(middle), tags: vec![tag], checks: vec![check], keys: vec![Some(key)] },
+            ProgramComponent { factory: Arc::new(numbers), tags: vec![tag], checks: vec![check], keys: vec![] },
+        ],
+    })
+}
+
+fn main() -> std::process::ExitCode {
+    let args: Vec<String> = std::env::args().collect();
+    if args.get(1).map(String::as_str) == Some("describe") {
+        println!("{}", serde_json::to_string(&spec(2)).expect("a description is JSON"));
+        return std::process::ExitCode::SUCCESS;
+    }
+    let value = |flag: &str| args[args.iter().position(|a| a == flag).unwrap_or_else(|| panic!("no {flag}")) + 1].clone();
+    let args = WorkerArgs {
+        socket: value("--socket").into(),
+        topology: value("--topology"),
+        port: value("--port").parse().expect("a port"),
+        placement: u64::from_str_radix(&value("--placement"), 16).expect("a placement id in hex"),
+        start: value("--start").parse().expect("a start number"),
+        key_fd: value("--key-fd").parse().expect("a descriptor"),
+    };
+    match saetta_worker::run(args, &build) {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("{e}");
+            std::process::ExitCode::from(if e.is_restart() { 75 } else { 1 })
+        }
+    }
+}
