@@ -13,9 +13,10 @@
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// Where Debian's package puts the server.
@@ -78,7 +79,7 @@ impl ZooKeeper {
             let data = home.join("data");
             fs::create_dir_all(&data).map_err(|e| format!("cannot make {}: {e}", data.display()))?;
             let mut config = format!(
-                "tickTime={}\ninitLimit=20\nsyncLimit=10\ndataDir={}\nclientPort={client_port}\nclientPortAddress=127.0.0.1\nadmin.enableServer=false\nmaxClientCnxns=0\nminSessionTimeout=1000\n4lw.commands.whitelist=srvr\n",
+                "tickTime={}\ninitLimit=20\nsyncLimit=10\ndataDir={}\nclientPort={client_port}\nclientPortAddress=127.0.0.1\nadmin.enableServer=false\nmaxClientCnxns=0\nminSessionTimeout=1000\n4lw.commands.whitelist=srvr,dump\n",
                 TICK.as_millis(),
                 data.display()
             );
@@ -164,6 +165,12 @@ impl ZooKeeper {
         self.servers.iter().for_each(|s| s.signal(Signal::CONT));
     }
 
+    /// True while a server of these knows ephemeral nodes of this session.
+    pub fn has_ephemerals(&self, session: i64) -> bool {
+        let id = format!("{session:#x}:");
+        self.servers.iter().any(|s| ask(s.client_port, "dump").is_ok_and(|answer| answer.contains(&id)))
+    }
+
     fn wait_ready(&mut self) -> Result<(), String> {
         let deadline = Instant::now() + READY_MAX;
         for server in &mut self.servers {
@@ -187,6 +194,83 @@ impl Drop for ZooKeeper {
             self.stop();
         }
     }
+}
+
+/// A cable between one client and a server on loopback, which can be cut: the way to lose a session as it is lost in life.
+#[derive(Debug)]
+pub struct Cable {
+    port: u16,
+    state: Arc<Mutex<CableState>>,
+}
+
+#[derive(Debug, Default)]
+struct CableState {
+    cut: bool,
+    ended: bool,
+    /// Both ends of what runs through it.
+    streams: Vec<TcpStream>,
+}
+
+impl Cable {
+    /// Lays a cable to a port on loopback.
+    pub fn to(target: u16) -> Result<Self, String> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(|e| format!("no free port on loopback: {e}"))?;
+        let port = listener.local_addr().map_err(|e| e.to_string())?.port();
+        let state = Arc::new(Mutex::new(CableState::default()));
+        let shared = state.clone();
+        std::thread::spawn(move || {
+            for near in listener.incoming().flatten() {
+                let mut state = lock(&shared);
+                if state.ended {
+                    return;
+                }
+                let far = TcpStream::connect((Ipv4Addr::LOCALHOST, target));
+                let (false, Ok(far)) = (state.cut, far) else { continue };
+                for (from, to) in [(&near, &far), (&far, &near)] {
+                    let (Ok(mut from), Ok(mut to)) = (from.try_clone(), to.try_clone()) else { continue };
+                    std::thread::spawn(move || {
+                        // However it ends, both sides shall see it.
+                        let _ = std::io::copy(&mut from, &mut to);
+                        let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+                    });
+                }
+                state.streams.extend([near, far]);
+            }
+        });
+        Ok(Cable { port, state })
+    }
+
+    /// The port to connect to.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Cuts it: what runs through it ends, and nothing new gets through.
+    pub fn cut(&self) {
+        let mut state = lock(&self.state);
+        state.cut = true;
+        for stream in state.streams.drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Mends it.
+    pub fn mend(&self) {
+        lock(&self.state).cut = false;
+    }
+}
+
+impl Drop for Cable {
+    fn drop(&mut self) {
+        self.cut();
+        lock(&self.state).ended = true;
+        // Wakes the thread that accepts.
+        let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port));
+    }
+}
+
+fn lock(state: &Mutex<CableState>) -> MutexGuard<'_, CableState> {
+    state.lock().expect("nothing panics while it holds this")
 }
 
 impl Server {
@@ -254,15 +338,17 @@ impl Server {
 
 /// True when the server answers as a member that serves.
 fn serves(port: u16) -> bool {
-    let ask = || -> std::io::Result<String> {
-        let mut stream = TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)), Duration::from_secs(1))?;
-        stream.set_read_timeout(Some(Duration::from_secs(2)))?;
-        stream.write_all(b"srvr")?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        Ok(answer)
-    };
-    ask().is_ok_and(|answer| answer.contains("Mode:"))
+    ask(port, "srvr").is_ok_and(|answer| answer.contains("Mode:"))
+}
+
+/// One of the server's four-letter commands.
+fn ask(port: u16, command: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)), Duration::from_secs(1))?;
+    stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+    stream.write_all(command.as_bytes())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
 }
 
 fn free_ports(n: usize) -> Result<Vec<u16>, String> {

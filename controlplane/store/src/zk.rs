@@ -102,26 +102,9 @@ impl ZkStore {
         Ok(ZkStore { inner, session })
     }
 
-    /// Ends the session on the server's side, as if the server had heard nothing for too long. The store must recover by itself.
-    #[cfg(feature = "testing")]
-    pub async fn expire_session(&self) -> Result<(), StoreError> {
-        let client = self.inner.client(Instant::now() + CALL_MAX).await?;
-        let deadline = Instant::now() + 4 * CALL_MAX;
-        while !client.state().is_terminated() {
-            if Instant::now() > deadline {
-                return Err(StoreError::unavailable("the session cannot be taken over"));
-            }
-            // A twin takes the session over; dropping its last handle closes the session for good. Our own client may take it back
-            // before the twin is through: again then.
-            let twin = Client::connector().with_session(client.session().clone()).with_session_timeout(client.session_timeout());
-            match timeout(CALL_MAX, twin.connect(&self.inner.options.servers)).await {
-                Ok(Ok(twin)) => drop(twin),
-                other => debug!(?other, "not taken over"),
-            }
-            let mut state = client.state_watcher();
-            let _ = timeout(AWAY_PATIENCE, async { while !state.changed().await.is_terminated() {} }).await;
-        }
-        Ok(())
+    /// Id of the session in force, as the server prints it in hex; `None` while there is none.
+    pub fn session_id(&self) -> Option<i64> {
+        self.inner.client.borrow().as_ref().map(|client| client.session_id().0)
     }
 }
 

@@ -4,7 +4,7 @@ use saetta_model::beat::SupervisorBeat;
 use saetta_model::cluster::{Platform, divide_cores};
 use saetta_model::topology::{ComponentKind, ComponentSpec, Format, Resources};
 use saetta_model::{Assignment, Name, SupervisorInfo, TopologyRecord, TopologySpec, TopologyState};
-use saetta_store::testing::ZooKeeper;
+use saetta_store::testing::{Cable, ZooKeeper};
 use saetta_store::{ERRORS_KEPT_MAX, ErrorEntry, Family, MemoryCluster, MemoryStore, NimbusInfo, Store, StoreError, ZkOptions, ZkStore};
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -26,7 +26,7 @@ async fn the_store_in_memory_conforms() {
 async fn the_store_over_zookeeper_conforms() {
     let dir = tempfile::tempdir().unwrap();
     let server = ZooKeeper::start(dir.path(), 1).unwrap_or_else(|why| panic!("{why}"));
-    conforms(&Rig::Zk(server.servers())).await;
+    conforms(&Rig::Zk(Arc::new(server))).await;
 }
 
 /// The suite. Each case gets an empty cluster.
@@ -326,7 +326,7 @@ async fn a_closed_store_says_so(cluster: Cluster) {
 async fn zookeeper_may_stop_and_come_back() {
     let dir = tempfile::tempdir().unwrap();
     let mut server = ZooKeeper::start(dir.path(), 1).unwrap_or_else(|why| panic!("{why}"));
-    let cluster = Cluster::Zk { servers: server.servers(), root: "/saetta".into() };
+    let cluster = Cluster::Zk { server: None, servers: server.servers(), root: "/saetta".into() };
     let s = cluster.open().await;
     let lead = s.campaign(&nimbus("n1")).await.unwrap();
     s.create_topology(&lead, &record("wc-1-1")).await.unwrap();
@@ -368,7 +368,7 @@ async fn zookeeper_may_stop_and_come_back() {
 async fn a_frozen_zookeeper_holds_nobody_up() {
     let dir = tempfile::tempdir().unwrap();
     let server = ZooKeeper::start(dir.path(), 1).unwrap_or_else(|why| panic!("{why}"));
-    let cluster = Cluster::Zk { servers: server.servers(), root: "/saetta".into() };
+    let cluster = Cluster::Zk { server: None, servers: server.servers(), root: "/saetta".into() };
     let s = cluster.open().await;
     server.pause();
     // A request on its way while the process is being stopped may still be answered.
@@ -391,7 +391,7 @@ async fn a_frozen_zookeeper_holds_nobody_up() {
 async fn three_servers_lose_one_and_nobody_notices() {
     let dir = tempfile::tempdir().unwrap();
     let mut servers = ZooKeeper::start(dir.path(), 3).unwrap_or_else(|why| panic!("{why}"));
-    let cluster = Cluster::Zk { servers: servers.servers(), root: "/saetta".into() };
+    let cluster = Cluster::Zk { server: None, servers: servers.servers(), root: "/saetta".into() };
     let s = cluster.open().await;
     s.keep_supervisor(&supervisor("s1", 1)).await.unwrap();
     for i in 0..3 {
@@ -421,18 +421,23 @@ async fn options_that_cannot_work_are_refused_at_once() {
 
 enum Rig {
     Memory,
-    Zk(String),
+    Zk(Arc<ZooKeeper>),
 }
 
 enum Cluster {
     Memory(Arc<MemoryCluster>),
-    Zk { servers: String, root: String },
+    /// With a server, sessions get a cable of their own that can be cut.
+    Zk {
+        server: Option<Arc<ZooKeeper>>,
+        servers: String,
+        root: String,
+    },
 }
 
 #[derive(Clone)]
 enum Session {
     Memory(Arc<MemoryStore>),
-    Zk(Arc<ZkStore>),
+    Zk(Arc<ZkStore>, Option<Arc<(Cable, Arc<ZooKeeper>)>>),
 }
 
 impl Rig {
@@ -440,8 +445,9 @@ impl Rig {
         static ROOTS: AtomicU32 = AtomicU32::new(0);
         match self {
             Rig::Memory => Cluster::Memory(MemoryCluster::new()),
-            Rig::Zk(servers) => {
-                Cluster::Zk { servers: servers.clone(), root: format!("/saetta/case-{}", ROOTS.fetch_add(1, Ordering::Relaxed)) }
+            Rig::Zk(server) => {
+                let root = format!("/saetta/case-{}", ROOTS.fetch_add(1, Ordering::Relaxed));
+                Cluster::Zk { server: Some(server.clone()), servers: server.servers(), root }
             }
         }
     }
@@ -451,11 +457,14 @@ impl Cluster {
     async fn open(&self) -> Session {
         match self {
             Cluster::Memory(cluster) => Session::Memory(Arc::new(MemoryStore::open(cluster))),
-            Cluster::Zk { servers, root } => {
-                let options = ZkOptions { servers: servers.clone(), root: root.clone(), session_timeout: SESSION };
+            Cluster::Zk { server, servers, root } => {
+                let port = servers.rsplit(':').next().unwrap().parse().unwrap();
+                let cable = server.as_ref().map(|server| Arc::new((Cable::to(port).unwrap(), server.clone())));
+                let servers = cable.as_ref().map_or(servers.clone(), |cable| format!("127.0.0.1:{}", cable.0.port()));
+                let options = ZkOptions { servers, root: root.clone(), session_timeout: SESSION };
                 let store = ZkStore::open(options).unwrap();
                 within("a session", store.connection().wait_for(|c| c.up)).await.unwrap();
-                Session::Zk(Arc::new(store))
+                Session::Zk(Arc::new(store), cable)
             }
         }
     }
@@ -464,7 +473,7 @@ impl Cluster {
     async fn plant(&self, below_root: &str, bytes: &[u8]) {
         match self {
             Cluster::Memory(cluster) => cluster.plant(&format!("/saetta/{below_root}"), bytes),
-            Cluster::Zk { servers, root } => {
+            Cluster::Zk { servers, root, .. } => {
                 let client = zookeeper_client::Client::connect(servers).await.unwrap();
                 let options = zookeeper_client::CreateMode::Persistent.with_acls(zookeeper_client::Acls::anyone_all());
                 client.create(&format!("{root}/{below_root}"), bytes, &options).await.unwrap();
@@ -477,7 +486,14 @@ impl Session {
     async fn expire(&self) {
         match self {
             Session::Memory(store) => store.expire_session(),
-            Session::Zk(store) => store.expire_session().await.unwrap(),
+            Session::Zk(store, cable) => {
+                let (cable, server) = &**cable.as_ref().expect("a case that loses sessions runs on one server");
+                let session = store.session_id().unwrap();
+                assert!(server.has_ephemerals(session), "else there is nothing to wait for");
+                cable.cut();
+                until("the server ends the session", async || !server.has_ephemerals(session)).await;
+                cable.mend();
+            }
         }
     }
 
@@ -485,7 +501,7 @@ impl Session {
         use saetta_store::Tree;
         match self {
             Session::Memory(s) => s.children(&s.paths().dir(Family::Leader)).await.unwrap().len(),
-            Session::Zk(s) => s.children(&s.paths().dir(Family::Leader)).await.unwrap().len(),
+            Session::Zk(s, _) => s.children(&s.paths().dir(Family::Leader)).await.unwrap().len(),
         }
     }
 }
@@ -495,7 +511,7 @@ impl Deref for Session {
     fn deref(&self) -> &dyn Store {
         match self {
             Session::Memory(store) => &**store,
-            Session::Zk(store) => &**store,
+            Session::Zk(store, _) => &**store,
         }
     }
 }
