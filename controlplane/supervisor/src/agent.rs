@@ -9,13 +9,14 @@ use crate::launch::{Launched, Launcher, Order, verify};
 use crate::localizer::Localizer;
 use crate::logs::last_line;
 use crate::process::{FoundWorker, Process, boot_id, find_workers};
+use crate::report::Picture;
 use crate::slot::{Action, Event, Job, Slot, Times};
 use crate::socket::{Conn, Heard};
 use crate::wanted::view;
 use rustix::process::Signal;
-use saetta_model::Name;
 use saetta_model::beat::{ExecutorBeat, SupervisorBeat, WorkerBeat};
 use saetta_model::local::{FromWorker, ToWorker, VERSION_MAX, VERSION_MIN, encode};
+use saetta_model::{Name, TopologyRecord, TopologyState};
 use saetta_store::ErrorEntry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -79,7 +80,7 @@ pub(crate) struct Agent {
     localizer: Arc<Localizer>,
     launcher: Arc<Launcher>,
     to_self: mpsc::Sender<Message>,
-    beats: watch::Sender<SupervisorBeat>,
+    beats: watch::Sender<Picture>,
     errors: mpsc::Sender<WorkerError>,
     error_paces: BTreeMap<(Name, Name), (Instant, u32)>,
     /// Problems already reported; each is said once, when it appears.
@@ -107,7 +108,7 @@ pub(crate) struct Outlets {
     pub(crate) localizer: Arc<Localizer>,
     pub(crate) launcher: Arc<Launcher>,
     pub(crate) to_self: mpsc::Sender<Message>,
-    pub(crate) beats: watch::Sender<SupervisorBeat>,
+    pub(crate) beats: watch::Sender<Picture>,
     pub(crate) errors: mpsc::Sender<WorkerError>,
 }
 
@@ -543,14 +544,20 @@ impl Agent {
             })
         });
         let beat = SupervisorBeat { at_ms: 0, workers: workers.collect() };
+        let draining = self.seats.values().filter_map(|s| self.topologies.get(&s.slot.job()?.topology)).any(|k| is_killed(&k.record));
+        let picture = Picture { beat, draining };
         self.beats.send_if_modified(|old| {
-            let changed = *old != beat;
+            let changed = *old != picture;
             if changed {
-                *old = beat;
+                *old = picture;
             }
             changed
         });
     }
+}
+
+fn is_killed(record: &TopologyRecord) -> bool {
+    matches!(record.state, TopologyState::Killed { .. })
 }
 
 fn signal(seat: &Seat, signal: Signal) {

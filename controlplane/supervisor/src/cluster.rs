@@ -4,8 +4,7 @@
 //! Each of these loops outlives any loss of the store: what cannot be read or written now is tried again, and the workers
 //! notice nothing.
 
-use crate::report::Pace;
-use saetta_model::beat::SupervisorBeat;
+use crate::report::{Pace, Picture};
 use saetta_model::{Assignment, Name, SupervisorInfo, TopologyRecord};
 use saetta_store::{ErrorEntry, Family, Store, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
@@ -96,12 +95,12 @@ pub(crate) async fn register(store: Arc<dyn Store>, info: SupervisorInfo) {
 }
 
 /// Writes the newest beat at the pace that `report` sets.
-pub(crate) async fn beat(store: Arc<dyn Store>, node: Name, mut newest: watch::Receiver<SupervisorBeat>) {
+pub(crate) async fn beat(store: Arc<dyn Store>, node: Name, mut newest: watch::Receiver<Picture>) {
     let began = Instant::now();
     let mut pace = Pace::default();
     loop {
-        let mut value = newest.borrow_and_update().clone();
-        let due = began + Duration::from_millis(pace.due_ms(&value));
+        let mut picture = newest.borrow_and_update().clone();
+        let due = began + Duration::from_millis(pace.due_ms(&picture));
         tokio::select! {
             changed = newest.changed() => {
                 if changed.is_err() {
@@ -110,13 +109,13 @@ pub(crate) async fn beat(store: Arc<dyn Store>, node: Name, mut newest: watch::R
                 if Instant::now() < due {
                     continue;
                 }
-                value = newest.borrow_and_update().clone();
+                picture = newest.borrow_and_update().clone();
             }
             () = tokio::time::sleep_until(due) => {}
         }
-        value.at_ms = unix_ms();
-        match store.put_beat(&node, &value).await {
-            Ok(()) => pace.written(&value, began.elapsed().as_millis() as u64),
+        picture.beat.at_ms = unix_ms();
+        match store.put_beat(&node, &picture.beat).await {
+            Ok(()) => pace.written(&picture.beat, began.elapsed().as_millis() as u64),
             Err(e) => {
                 debug!("writing the beat: {e}");
                 pace.forget();

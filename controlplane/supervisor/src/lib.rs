@@ -159,7 +159,7 @@ impl Supervisor {
         let (take_reading, readings) = mpsc::channel(READINGS_MAX);
         let (hear, heard) = mpsc::channel(MESSAGES_MAX);
         let (to_self, messages) = mpsc::channel(MESSAGES_MAX);
-        let (beats, newest_beat) = watch::channel(saetta_model::beat::SupervisorBeat::default());
+        let (beats, newest_beat) = watch::channel(report::Picture::default());
         let (errors, taken_errors) = mpsc::channel(ERRORS_MAX);
         let times = Times { grace_ms: options.launch_grace.as_millis() as u64, heartbeat_ms: options.heartbeat_timeout.as_millis() as u64 };
         let out = Outlets { localizer: Arc::new(localizer), launcher: Arc::new(launcher), to_self: to_self.clone(), beats, errors };

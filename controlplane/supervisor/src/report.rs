@@ -4,6 +4,7 @@
 //! Pure. A beat goes out at once (but not more than one a second) when anything but counters changed; counters alone go along
 //! every ten seconds. `status` therefore shows counters that are up to ten seconds old: the architecture allows one write
 //! per ten seconds and supervisor while nothing changes, and a faster rhythm would make the store carry counters.
+//! While a killed topology drains here, every second: a kill's wait ends early on two beats in a row that call it drained.
 
 use saetta_model::beat::SupervisorBeat;
 
@@ -11,6 +12,15 @@ use saetta_model::beat::SupervisorBeat;
 pub(crate) const CHANGE_EVERY_MS: u64 = 1_000;
 /// Time between two writes when only counters changed.
 pub(crate) const COUNTERS_EVERY_MS: u64 = 10_000;
+
+/// What `agent` hands over.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Picture {
+    /// All workers.
+    pub(crate) beat: SupervisorBeat,
+    /// True while one of them belongs to a killed topology.
+    pub(crate) draining: bool,
+}
 
 /// Decides when a beat is written.
 #[derive(Debug, Default)]
@@ -22,11 +32,11 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// When `beat` should be written.
-    pub(crate) fn due_ms(&self, beat: &SupervisorBeat) -> u64 {
+    /// When `picture` should be written.
+    pub(crate) fn due_ms(&self, picture: &Picture) -> u64 {
         match &self.shape {
             None => 0,
-            Some(shape) if *shape == shape_of(beat) => self.written_ms + COUNTERS_EVERY_MS,
+            Some(shape) if *shape == shape_of(&picture.beat) && !picture.draining => self.written_ms + COUNTERS_EVERY_MS,
             Some(_) => self.written_ms + CHANGE_EVERY_MS,
         }
     }
@@ -58,10 +68,10 @@ mod tests {
     use saetta_model::beat::{ExecutorBeat, WorkerBeat};
     use saetta_model::parallelism::ExecutorId;
 
-    fn beat(executed: u64, state: &str, ended: bool) -> SupervisorBeat {
+    fn picture(executed: u64, state: &str, ended: bool) -> Picture {
         let id = ExecutorId { first: 1, last: 1 };
         let executor = ExecutorBeat { id, core: 0, executed, emitted: executed, transferred: executed, failed: 0, ended };
-        SupervisorBeat {
+        let beat = SupervisorBeat {
             at_ms: executed,
             workers: vec![WorkerBeat {
                 topology: "wc".into(),
@@ -76,18 +86,21 @@ mod tests {
                 ended: false,
                 drained: false,
             }],
-        }
+        };
+        Picture { beat, draining: false }
     }
 
     #[test]
     fn counters_alone_go_out_every_ten_seconds_anything_else_within_one() {
         let mut pace = Pace::default();
-        assert_eq!(pace.due_ms(&beat(1, "running", false)), 0, "the first at once");
-        pace.written(&beat(1, "running", false), 5_000);
-        assert_eq!(pace.due_ms(&beat(900, "running", false)), 15_000);
-        assert_eq!(pace.due_ms(&beat(900, "stopping", false)), 6_000);
-        assert_eq!(pace.due_ms(&beat(900, "running", true)), 6_000, "an executor that ended is no counter");
+        assert_eq!(pace.due_ms(&picture(1, "running", false)), 0, "the first at once");
+        pace.written(&picture(1, "running", false).beat, 5_000);
+        assert_eq!(pace.due_ms(&picture(900, "running", false)), 15_000);
+        assert_eq!(pace.due_ms(&picture(900, "stopping", false)), 6_000);
+        assert_eq!(pace.due_ms(&picture(900, "running", true)), 6_000, "an executor that ended is no counter");
+        let draining = Picture { draining: true, ..picture(1, "running", false) };
+        assert_eq!(pace.due_ms(&draining), 6_000, "a kill may be waiting for it");
         pace.forget();
-        assert_eq!(pace.due_ms(&beat(1, "running", false)), 0);
+        assert_eq!(pace.due_ms(&picture(1, "running", false)), 0);
     }
 }
