@@ -475,6 +475,10 @@ impl Dying {
             };
             let worker =
                 beat.workers.iter().find(|w| w.topology == id.as_str() && w.port == placement.slot.port && w.placement == placement.id);
+            if worker.is_some_and(|w| w.ended) {
+                // Its tasks have finished; that is final, whenever it was said.
+                continue;
+            }
             let quiet = worker.is_none_or(|w| w.pid == 0 || w.drained);
             // The beat that was there when the kill was first seen may be older than it: it starts the count at nought.
             let (at_ms, n) = self.drained.entry((node.clone(), placement.slot.port)).or_insert((beat.at_ms, 0));

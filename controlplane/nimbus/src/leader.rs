@@ -342,7 +342,8 @@ async fn lead_on(shared: &Arc<Shared>, term: &Arc<Term>, mut poked: mpsc::Receiv
         let [topologies, assignments, supervisors, beats] = &mut signals;
         // After a failure only time and the connection count: signals would make a busy loop of it.
         tokio::select! {
-            _ = topologies.changed(), if !failed => drop(dirty.insert(Family::Topologies)),
+            // A state is decided on with beats that are no older than it.
+            _ = topologies.changed(), if !failed => dirty.extend(READ),
             _ = assignments.changed(), if !failed => drop(dirty.insert(Family::Assignments)),
             _ = supervisors.changed(), if !failed => drop(dirty.insert(Family::Supervisors)),
             _ = beats.changed(), if !failed && !beats_wait => drop(dirty.insert(Family::Beats)),
@@ -356,7 +357,8 @@ async fn lead_on(shared: &Arc<Shared>, term: &Arc<Term>, mut poked: mpsc::Receiv
             }
             Some(reason) = poked.recv() => {
                 events.push_back(Event::Round(reason));
-                dirty.insert(Family::Topologies);
+                // What an operator asked for is decided on the newest of everything.
+                dirty.extend(READ);
             }
             Some(done) = out.join_next() => match done {
                 // A plan is checked against the cluster as it is when the plan comes.

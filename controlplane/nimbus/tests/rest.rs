@@ -117,25 +117,31 @@ async fn a_topology_lives_from_upload_to_removal() {
     assert_eq!(list["items"][0]["executors_unplaced"], json!(0));
 
     // All workers say that their tasks have ended: finished, and still there.
-    let ended = |p: &saetta_model::Placement| WorkerBeat {
-        topology: id.clone(),
-        port: p.slot.port,
-        placement: p.id,
-        start: 3,
-        pid: 4711,
-        state: "running".into(),
-        note: String::new(),
-        version: 1,
-        executors: vec![],
-        ended: true,
-        drained: true,
+    let say = async |at_ms: u64, ended: bool| {
+        for node in ["n1", "n2"] {
+            let worker = |p: &saetta_model::Placement| WorkerBeat {
+                topology: id.clone(),
+                port: p.slot.port,
+                placement: p.id,
+                start: 3,
+                pid: 4711,
+                state: "running".into(),
+                note: String::new(),
+                version: 1,
+                executors: vec![],
+                ended,
+                drained: false,
+            };
+            let workers = placed.on(&name(node)).map(worker).collect();
+            w.machines.put_beat(&name(node), &SupervisorBeat { at_ms, workers }).await.unwrap();
+        }
     };
-    for node in ["n1", "n2"] {
-        let workers = placed.on(&name(node)).map(ended).collect();
-        w.machines.put_beat(&name(node), &SupervisorBeat { at_ms: 2, workers }).await.unwrap();
-    }
+    say(2, true).await;
     until("it is finished", async || w.client.get("/api/v1/topologies/wc").await.1["finished"] == true).await;
 
+    // Killed while its workers are at work: they have until the deadline.
+    say(3, false).await;
+    until("they are at work", async || w.client.get("/api/v1/topologies/wc").await.1["workers"][0]["ended"] == false).await;
     let (status, killed) = w.client.post("/api/v1/topologies/wc/kill", &json!({ "wait_secs": 300 })).await;
     assert_eq!((status, &killed["state"]), (202, &json!("killed")));
     let (status, answer) = w.client.post("/api/v1/topologies", &submission("wc", &sha)).await;
@@ -146,7 +152,7 @@ async fn a_topology_lives_from_upload_to_removal() {
     until("its assignment is gone", async || w.machines.assignment(&name(&id)).await.is_err()).await;
     assert_eq!(w.client.get("/api/v1/topologies/wc").await.0, 200, "the record stays while workers are there");
     for node in ["n1", "n2"] {
-        w.machines.put_beat(&name(node), &SupervisorBeat { at_ms: 3, workers: vec![] }).await.unwrap();
+        w.machines.put_beat(&name(node), &SupervisorBeat { at_ms: 4, workers: vec![] }).await.unwrap();
     }
     until("it is removed", async || w.client.get("/api/v1/topologies/wc").await.0 == 404).await;
     until("nothing of it is left in the store", async || {
