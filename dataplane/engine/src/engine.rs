@@ -107,6 +107,17 @@ impl Running {
     }
 }
 
+/// A loop that panics ends the engine: the others would wait for it for ever.
+struct EndAll(Arc<Shared>);
+
+impl Drop for EndAll {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.fail(ErrorReport { component: Name::system("__system"), text: "a core loop panicked: a bug in Saetta".into() });
+        }
+    }
+}
+
 /// An acker of this version: placed, and nothing to do.
 struct NoAcker;
 impl Component for NoAcker {
@@ -179,6 +190,7 @@ impl Engine {
                             }
                             std::thread::park_timeout(std::time::Duration::from_millis(1));
                         }
+                        let _end_all = EndAll(core_loop.shared().clone());
                         Ok(core_loop.run(&mut links))
                     })
                     .map_err(|e| PlanError(format!("cannot start a thread for a core loop: {e}")))
