@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod boot;
+mod log;
 mod peers;
 mod place;
 mod rate;
@@ -105,14 +106,10 @@ pub fn run(args: WorkerArgs, build: &dyn Fn(&[String]) -> Result<Program, String
     let Some((record, assignment)) = boot::boot(&mut supervisor, &signals)? else {
         return Ok(());
     };
-    let program = build(&record.args).map_err(|why| WorkerError::Topology(format!("the topology refuses its arguments: {why}")))?;
+    let refused = |why: String| WorkerError::Topology(format!("the topology refuses its arguments: {}", log::one_line(&why)));
+    let program = build(&record.args).map_err(refused)?;
     let Some(watchdog) = watchdog::Watchdog::start(&args, key, program, record, assignment, supervisor, signals)? else {
         return Ok(());
     };
     watchdog.run()
-}
-
-/// A text on one line, without control characters: what goes to a log or an operator's terminal.
-fn one_line(text: &str) -> String {
-    text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect::<Vec<_>>() } else { vec![c] }).collect()
 }

@@ -8,8 +8,8 @@ use crate::peers::Peers;
 use crate::rate::Rate;
 use crate::stuck::{Change, Stuck};
 use crate::supervisor::{Event, Supervisor};
-use crate::{WorkerArgs, WorkerError, one_line, place};
-use saetta_engine::{Command, Engine, ExecutorStats, Options, Program, RemoteExecutor, Running};
+use crate::{WorkerArgs, WorkerError, log, place};
+use saetta_engine::{Command, Engine, ErrorReport, ExecutorStats, Options, Program, RemoteExecutor, Running};
 use saetta_model::Name;
 use saetta_model::assignment::{Assignment, Placement};
 use saetta_model::beat::ExecutorBeat;
@@ -34,7 +34,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 const BEAT_GAP_MIN: Duration = Duration::from_millis(50);
 /// Targets are set again so often, in case a host's address changed or could not be found.
 const TARGETS_EVERY: Duration = Duration::from_secs(10);
-/// When told to stop: how long what waits may take to drain.
+/// When told to stop: how long what waits may take to drain. With the goodbyes, less than the six seconds after which a supervisor kills.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(3);
 /// After that: how long peers may take to answer a goodbye, and the last messages to reach the supervisor.
 const GOODBYE_TIME_MAX: Duration = Duration::from_secs(2);
@@ -48,6 +48,8 @@ const REPORT_EVERY: Duration = Duration::from_millis(200);
 enum End {
     /// Told so; the text is for the log.
     Stop(String),
+    /// SIGTERM. A second one cuts the draining short.
+    Terminated,
     Restart(String),
     Refused(String),
     /// A loop ended the engine: `Shared::fatal` says why, or it panicked.
@@ -75,6 +77,8 @@ pub(crate) struct Watchdog {
     reports: Rate,
     /// Spouts as last commanded.
     spouts_on: bool,
+    /// Told to stop: spouts stay off, whatever the record says.
+    stopping: bool,
     beaten: Option<(Instant, (u64, bool, bool))>,
     targets_due: Instant,
 }
@@ -99,7 +103,8 @@ impl Watchdog {
             return Err(WorkerError::Digest { own: digest, record: record.digest });
         }
         let Some(own) = place::placement(&assignment, args.placement).cloned() else {
-            println!("worker {topology}: assignment {} does not name placement {:016x}; nothing to do", assignment.version, args.placement);
+            let text = format!("assignment {} does not name placement {:016x}; nothing to do", assignment.version, args.placement);
+            log::info(&topology, &text);
             return Ok(None);
         };
         let config = place::config(&program.config, &record.config).map_err(WorkerError::Topology)?;
@@ -125,7 +130,7 @@ impl Watchdog {
         let connector = Connector::new(ConnectorOptions { bind, key, identity }).map_err(WorkerError::Listen)?;
         let linked = layout.workers_wanted > 1 || assignment.workers.len() > 1;
         let engine = Engine::build(&program, &plan, linked)?;
-        println!("{}", describe(args, &assignment, &own, &layout, engine.memory(), memory_max));
+        log::info(&topology, &describe(args, &assignment, &own, &layout, engine.memory(), memory_max));
         let running = engine.start()?;
         let now = Instant::now();
         Ok(Some(Watchdog {
@@ -147,6 +152,7 @@ impl Watchdog {
             running,
             reports: Rate::new(REPORT_BURST, REPORT_EVERY, now),
             spouts_on: false,
+            stopping: false,
             beaten: None,
             targets_due: now,
         }))
@@ -164,10 +170,11 @@ impl Watchdog {
         let (text, error) = match end {
             End::Fatal => return self.fail(),
             End::Stop(why) => (why, None),
+            End::Terminated => ("SIGTERM".to_owned(), None),
             End::Restart(why) => (why.clone(), Some(WorkerError::Restart(why))),
             End::Refused(why) => (why.clone(), Some(WorkerError::Refused(why))),
         };
-        println!("worker {}: stopping: {}", self.topology, one_line(&text));
+        log::info(&self.topology, &format!("stopping: {text}"));
         self.stop()?;
         error.map_or(Ok(()), Err)
     }
@@ -187,7 +194,7 @@ impl Watchdog {
             return end;
         }
         if self.signals.terminated() {
-            return Some(End::Stop("SIGTERM".into()));
+            return Some(End::Terminated);
         }
         if self.running.shared.fatal.get().is_some() || self.running.over() {
             return Some(End::Fatal);
@@ -229,12 +236,8 @@ impl Watchdog {
                     }
                 }
                 ConnectorEvent::Unreachable { target, addr, reason } => {
-                    println!(
-                        "worker {}: no link yet with {} at {addr}: {}",
-                        self.topology,
-                        self.peers.name(target.placement),
-                        one_line(&reason)
-                    );
+                    let name = self.peers.name(target.placement);
+                    log::info(&self.topology, &format!("no link yet with {name} at {addr}: {reason}"));
                 }
             }
         }
@@ -249,7 +252,8 @@ impl Watchdog {
         if handle.try_send(Command::AddLink { socket, peer }).is_ok() {
             let who = if dialled.is_some() { "dialled" } else { "accepted" };
             let (ours, theirs) = (peer.local_loop, peer.remote_loop);
-            println!("worker {}: linked with {name} start {}: loop {ours} - loop {theirs}, {who}", self.topology, peer.start);
+            let text = format!("linked with {name} start {}: loop {ours} - loop {theirs}, {who}", peer.start);
+            log::info(&self.topology, &text);
         } else if let Some(key) = dialled {
             // The loop takes no commands; the peer sees the connection end.
             self.connector.again(key);
@@ -261,12 +265,10 @@ impl Watchdog {
             let name = self.peers.name(end.placement);
             let key = TargetKey { placement: end.placement, local_loop: end.local_loop, remote_loop: end.remote_loop };
             self.connector.again(key);
+            let loops = format!("(loop {} - loop {})", end.local_loop, end.remote_loop);
             match end.lost {
-                None => println!("worker {}: {name} said goodbye (loop {} - loop {})", self.topology, end.local_loop, end.remote_loop),
-                Some(why) => self.report(
-                    &Name::system("__system"),
-                    &format!("link with {name} lost (loop {} - loop {}): {why}", end.local_loop, end.remote_loop),
-                ),
+                None => log::info(&self.topology, &format!("{name} said goodbye {loops}")),
+                Some(why) => self.report(&Name::system("__system"), &format!("link with {name} lost {loops}: {why}")),
             }
         }
     }
@@ -300,8 +302,8 @@ impl Watchdog {
     fn report(&mut self, component: &Name, text: &str) {
         let Some(held_back) = self.reports.pass(Instant::now()) else { return };
         let more = if held_back > 0 { format!(" ({held_back} reports before this one were held back)") } else { String::new() };
-        let text = one_line(&format!("{text}{more}"));
-        eprintln!("worker {}: {component}: {text}", self.topology);
+        let text = log::one_line(&format!("{text}{more}"));
+        log::error(&self.topology, &format!("{component}: {text}"));
         self.supervisor.send(&FromWorker::Error { component: component.clone(), text });
     }
 
@@ -328,7 +330,7 @@ impl Watchdog {
         for event in events {
             let next = match event {
                 Event::Said(ToWorker::Boot { record, assignment, .. }) => {
-                    println!("worker {}: the supervisor is back", self.topology);
+                    log::info(&self.topology, "the supervisor is back");
                     self.beaten = None;
                     self.take(*record, *assignment)
                 }
@@ -336,7 +338,7 @@ impl Watchdog {
                 Event::Said(ToWorker::Stop) => Some(End::Stop("told by the supervisor".into())),
                 Event::Said(ToWorker::Refused { why }) => Some(End::Refused(why)),
                 Event::Away(why) => {
-                    println!("worker {}: no supervisor ({}); going on without", self.topology, one_line(&why));
+                    log::info(&self.topology, &format!("no supervisor ({why}); going on without"));
                     None
                 }
             };
@@ -380,7 +382,7 @@ impl Watchdog {
             self.running.send_all(|| Command::Routes(routes.clone()));
             self.routes = routes;
         }
-        println!("worker {}: assignment {version} in force, {} links wanted", self.topology, self.peers.n_links());
+        log::info(&self.topology, &format!("assignment {version} in force, {} links wanted", self.peers.n_links()));
         self.own = own;
         self.assignment = assignment;
         self.set_targets(Instant::now());
@@ -389,17 +391,20 @@ impl Watchdog {
 
     /// Spouts as the record says.
     fn activate(&mut self) {
-        let on = self.record.state.spouts_on() && !self.record.finished;
+        let on = self.record.state.spouts_on() && !self.record.finished && !self.stopping;
         if on != self.spouts_on {
             self.spouts_on = on;
             self.running.send_all(|| Command::Activate(on));
-            println!("worker {}: {}, spouts {}", self.topology, self.record.state.word(), if on { "on" } else { "off" });
+            let finished = if self.record.finished { ", finished" } else { "" };
+            log::info(&self.topology, &format!("{}{finished}: spouts {}", self.record.state.word(), if on { "on" } else { "off" }));
         }
     }
 
     fn beat(&mut self, now: Instant) {
         let shared = &self.running.shared;
-        let state = (self.assignment.version, shared.ended(), shared.drained());
+        // With spouts on, "drained" comes and goes with every tuple; it is news once they are off.
+        let drained = shared.drained();
+        let state = (self.assignment.version, shared.ended(), drained && !self.spouts_on);
         let due = match &self.beaten {
             None => true,
             Some((at, last)) => {
@@ -410,7 +415,7 @@ impl Watchdog {
         if !due || !self.supervisor.is_here() {
             return;
         }
-        let (version, ended, drained) = state;
+        let (version, ended, _) = state;
         let executors = self.executors.iter().map(|e| executor_beat(e)).collect();
         if self.supervisor.send(&FromWorker::Beat { version, ended, drained, executors }) {
             self.beaten = Some((now, state));
@@ -419,7 +424,8 @@ impl Watchdog {
 
     /// In order: spouts off, what waits drains, goodbyes, join.
     fn stop(mut self) -> Result<(), WorkerError> {
-        self.running.send_all(|| Command::Activate(false));
+        self.stopping = true;
+        self.activate();
         self.drain();
         self.peers.leaving = true;
         self.running.send_all(|| Command::Stop);
@@ -430,14 +436,20 @@ impl Watchdog {
         }
         self.part();
         if !self.running.over() {
-            return Err(WorkerError::HeldUp(self.held_up()));
+            let held_up = self.held_up();
+            if !held_up.is_empty() {
+                return Err(WorkerError::HeldUp(held_up));
+            }
+            // Its loops wait for a peer that does not answer, and end with the process.
+            log::info(&self.topology, "stopped; a peer did not answer the goodbye");
+            return Ok(());
         }
         match self.running.stop() {
             Ok(_) => {
-                println!("worker {}: stopped", self.topology);
+                log::info(&self.topology, "stopped");
                 Ok(())
             }
-            Err(report) => Err(WorkerError::Fatal(report)),
+            Err(report) => Err(fatal(report)),
         }
     }
 
@@ -447,7 +459,7 @@ impl Watchdog {
         let turns = |w: &Watchdog| w.running.shared.loops.iter().map(|l| l.turns.load(Ordering::Relaxed)).collect::<Vec<_>>();
         let (mut quiet, mut seen, mut seen_at) = (0, turns(self), Instant::now());
         while quiet < 2 && Instant::now() < deadline {
-            if let Some(End::Fatal) | Some(End::Stop(_)) = self.turn(SETTLE) {
+            if let Some(End::Fatal | End::Terminated) = self.turn(SETTLE) {
                 return;
             }
             let now = turns(self);
@@ -482,21 +494,26 @@ impl Watchdog {
         }
         self.part();
         if !self.running.over() {
-            let fatal = self.running.shared.fatal.get().cloned();
-            return Err(fatal.map_or_else(|| WorkerError::HeldUp(self.held_up()), WorkerError::Fatal));
+            let why = self.running.shared.fatal.get().cloned();
+            return Err(why.map_or_else(|| WorkerError::HeldUp(self.held_up()), fatal));
         }
         match self.running.stop() {
-            Err(report) => Err(WorkerError::Fatal(report)),
+            Err(report) => Err(fatal(report)),
             Ok(_) => Err(WorkerError::HeldUp("the core loops ended by themselves: a bug in Saetta".into())),
         }
     }
 
+    /// Executors of loops that stand still; empty = none does.
     fn held_up(&self) -> String {
         let stuck = (0..self.running.shared.loops.len()).filter(|l| self.stuck.is_stuck(*l));
         let all = stuck.flat_map(|l| self.running.shared.loops[l].executors.iter()).map(|e| format!("{}{}", e.component, e.id));
-        let all = all.collect::<Vec<_>>().join(", ");
-        if all.is_empty() { "a peer did not answer the goodbye".into() } else { all }
+        all.collect::<Vec<_>>().join(", ")
     }
+}
+
+/// A reason on one line, for the caller's last word.
+fn fatal(report: ErrorReport) -> WorkerError {
+    WorkerError::Fatal(ErrorReport { text: log::one_line(&report.text), ..report })
 }
 
 fn executor_beat(e: &ExecutorStats) -> ExecutorBeat {
@@ -542,8 +559,7 @@ fn describe(
     });
     let kinds = memory.iter().map(|(kind, bytes)| format!("{kind} {}", mib(*bytes))).collect::<Vec<_>>().join(", ");
     format!(
-        "worker {} at {}:{} placement {:016x} start {} assignment {}: {}; memory {} of {}: {kinds}",
-        args.topology,
+        "at {}:{} placement {:016x} start {} assignment {}: {}; memory {} of {}: {kinds}",
         own.slot.node,
         own.slot.port,
         args.placement,

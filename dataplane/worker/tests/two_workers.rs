@@ -370,6 +370,19 @@ fn sigterm_ends_a_worker_in_order() {
 }
 
 #[test]
+fn a_peer_that_does_not_answer_holds_up_no_stop() {
+    let dir = tempfile::tempdir().unwrap();
+    let (record, assignment) = (record(dir.path(), 0, "plain"), two_workers());
+    let mut a = Seat::start(dir.path(), &record, &assignment, 10, 1);
+    let mut b = Seat::start(dir.path(), &record, &assignment, 20, 1);
+    wait(&mut [&mut a, &mut b], "tuples flow", |s| s[0].executed(1) > 1000 && s[1].executed(2) > 1000);
+    kill_process(Pid::from_child(&a.child), Signal::STOP).unwrap();
+    b.say(&ToWorker::Stop);
+    assert_eq!(b.exit().code(), Some(0), "{}", b.log());
+    assert!(b.log().contains("a peer did not answer the goodbye"), "{}", b.log());
+}
+
+#[test]
 fn spouts_follow_the_record() {
     let dir = tempfile::tempdir().unwrap();
     let (mut record, assignment) = (record(dir.path(), 0, "plain"), two_workers());
