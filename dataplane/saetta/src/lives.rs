@@ -179,6 +179,19 @@ fn bench_life(program: &Program, set: &[String], rate_per_sec: u64, seconds: u64
 }
 
 fn worker_life<A: Args>(topology: fn(&mut Topology, A) -> crate::Result<()>, cli: WorkerCli) -> Result<(), Exit> {
-    let _ = (topology, cli.socket, cli.topology, cli.port, cli.placement, cli.start, cli.key_fd, RESTART, Alone::<A>::command);
-    Err(Exit { code: FAILED, text: "worker".into() })
+    let args = saetta_worker::WorkerArgs {
+        socket: cli.socket,
+        topology: cli.topology,
+        port: cli.port,
+        placement: cli.placement,
+        start: cli.start,
+        key_fd: cli.key_fd,
+    };
+    let build = |texts: &[String]| {
+        let alone =
+            Alone::<A>::try_parse_from(std::iter::once("worker".to_owned()).chain(texts.iter().cloned())).map_err(|e| e.to_string())?;
+        built(topology, alone.args).map(|(program, _)| program).map_err(|e| e.text)
+    };
+    saetta_worker::run(args, &build)
+        .map_err(|e| Exit { code: if matches!(e, saetta_worker::WorkerError::Restart(_)) { RESTART } else { FAILED }, text: e.to_string() })
 }
