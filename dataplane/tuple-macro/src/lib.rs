@@ -2,6 +2,8 @@
 //!
 //! An attribute rather than a derive, because it adds derives: users need no rkyv of their own.
 
+#![forbid(unsafe_code)]
+
 use proc_macro::TokenStream;
 use proc_macro2::TokenStream as Tokens;
 use quote::{format_ident, quote};
