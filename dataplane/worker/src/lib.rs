@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod boot;
+mod delays;
 mod log;
 mod peers;
 mod place;

@@ -1,5 +1,6 @@
-//! Which core loops stand still. A loop turns at least ten times a second, also while it sleeps, so one whose counter does not move is held
-//! up in user code. Pure: counters and time come from the watchdog.
+//! Which core loops stand still, and whose doing it is. A loop turns at least ten times a second, also while it sleeps, so one whose counter
+//! does not move is held up in user code - or wants to run and is not given its core, which the kernel counts. Pure: counters and time
+//! come from the watchdog.
 
 use std::time::{Duration, Instant};
 
@@ -11,8 +12,10 @@ const OWN_GAP_MAX: Duration = Duration::from_millis(500);
 /// What changed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// This loop stands still.
+    /// This loop stands still in user code.
     Stuck(usize),
+    /// This loop stands still since others have its core: for so long of the last so long.
+    Starved(usize, Duration, Duration),
     /// This loop, reported before, goes on; it stood still for so long.
     GoesOn(usize, Duration),
 }
@@ -20,7 +23,10 @@ pub(crate) enum Change {
 struct Seen {
     turns: u64,
     since: Instant,
+    /// Time it had waited for its core, all in all, when it was first seen to stand still.
+    delayed: Option<Duration>,
     told: bool,
+    stuck: bool,
 }
 
 /// See the head of this file.
@@ -31,11 +37,18 @@ pub(crate) struct Stuck {
 
 impl Stuck {
     pub(crate) fn new(n_loops: usize, now: Instant) -> Self {
-        Stuck { loops: (0..n_loops).map(|_| Seen { turns: 0, since: now, told: false }).collect(), last_look: now }
+        let loops = (0..n_loops).map(|_| Seen { turns: 0, since: now, delayed: None, told: false, stuck: false }).collect();
+        Stuck { loops, last_look: now }
     }
 
-    /// Looks at all counters, often enough that gaps between looks stay below half a second.
-    pub(crate) fn look(&mut self, now: Instant, turns: impl Iterator<Item = u64>) -> Vec<Change> {
+    /// Looks at all counters, often enough that gaps between looks stay below half a second. `delayed` = how long a loop has waited for its
+    /// core since it began; asked only about loops that stand still.
+    pub(crate) fn look(
+        &mut self,
+        now: Instant,
+        turns: impl Iterator<Item = u64>,
+        mut delayed: impl FnMut(usize) -> Duration,
+    ) -> Vec<Change> {
         let paused = now.saturating_duration_since(self.last_look) > OWN_GAP_MAX;
         self.last_look = now;
         let mut changes = Vec::new();
@@ -45,20 +58,30 @@ impl Stuck {
                 if seen.told {
                     changes.push(Change::GoesOn(i, still));
                 }
-                *seen = Seen { turns, since: now, told: false };
-            } else if paused && !seen.told {
+                *seen = Seen { turns, since: now, delayed: None, told: false, stuck: false };
+                continue;
+            }
+            let before = *seen.delayed.get_or_insert_with(|| delayed(i));
+            if paused && !seen.told {
                 seen.since = now;
-            } else if still >= STUCK_AFTER && !seen.told {
+                seen.delayed = None;
+            } else if still >= STUCK_AFTER && !seen.stuck {
+                let waited = delayed(i).saturating_sub(before);
+                if waited * 2 < still {
+                    seen.stuck = true;
+                    changes.push(Change::Stuck(i));
+                } else if !seen.told {
+                    changes.push(Change::Starved(i, waited, still));
+                }
                 seen.told = true;
-                changes.push(Change::Stuck(i));
             }
         }
         changes
     }
 
-    /// True while this loop is reported as standing still.
+    /// True while this loop is reported as held up in user code.
     pub(crate) fn is_stuck(&self, on_loop: usize) -> bool {
-        self.loops.get(on_loop).is_some_and(|s| s.told)
+        self.loops.get(on_loop).is_some_and(|s| s.stuck)
     }
 }
 
@@ -74,14 +97,14 @@ mod tests {
     fn a_loop_that_stands_still_for_a_second_is_told_once_and_again_when_it_goes_on() {
         let start = Instant::now();
         let mut stuck = Stuck::new(2, start);
-        assert_eq!(stuck.look(start + ms(100), [7, 7].into_iter()), []);
+        assert_eq!(stuck.look(start + ms(100), [7, 7].into_iter(), |_| ms(0)), []);
         for at in (200..1100).step_by(100) {
-            assert_eq!(stuck.look(start + ms(at), [7, at].into_iter()), [], "at {at} ms");
+            assert_eq!(stuck.look(start + ms(at), [7, at].into_iter(), |_| ms(0)), [], "at {at} ms");
         }
-        assert_eq!(stuck.look(start + ms(1100), [7, 1100].into_iter()), [Change::Stuck(0)]);
+        assert_eq!(stuck.look(start + ms(1100), [7, 1100].into_iter(), |_| ms(0)), [Change::Stuck(0)]);
         assert!(stuck.is_stuck(0) && !stuck.is_stuck(1));
-        assert_eq!(stuck.look(start + ms(1200), [7, 1200].into_iter()), []);
-        assert_eq!(stuck.look(start + ms(1300), [8, 1300].into_iter()), [Change::GoesOn(0, ms(1200))]);
+        assert_eq!(stuck.look(start + ms(1200), [7, 1200].into_iter(), |_| ms(0)), []);
+        assert_eq!(stuck.look(start + ms(1300), [8, 1300].into_iter(), |_| ms(0)), [Change::GoesOn(0, ms(1200))]);
         assert!(!stuck.is_stuck(0));
     }
 
@@ -89,8 +112,25 @@ mod tests {
     fn a_watchdog_that_was_stopped_itself_judges_nobody_by_that_time() {
         let start = Instant::now();
         let mut stuck = Stuck::new(1, start);
-        stuck.look(start + ms(100), [7].into_iter());
-        assert_eq!(stuck.look(start + ms(60_100), [7].into_iter()), []);
-        assert_eq!(stuck.look(start + ms(60_200), [7].into_iter()), []);
+        stuck.look(start + ms(100), [7].into_iter(), |_| ms(0));
+        assert_eq!(stuck.look(start + ms(60_100), [7].into_iter(), |_| ms(0)), []);
+        assert_eq!(stuck.look(start + ms(60_200), [7].into_iter(), |_| ms(0)), []);
+    }
+
+    #[test]
+    fn a_loop_that_is_not_given_its_core_is_not_blamed_on_user_code() {
+        let start = Instant::now();
+        let mut stuck = Stuck::new(1, start);
+        for at in (100..1000).step_by(100) {
+            assert_eq!(stuck.look(start + ms(at), [0].into_iter(), |_| ms(at)), []);
+        }
+        assert_eq!(stuck.look(start + ms(1000), [0].into_iter(), |_| ms(1000)), [Change::Starved(0, ms(900), ms(1000))]);
+        assert!(!stuck.is_stuck(0));
+        assert_eq!(stuck.look(start + ms(1100), [0].into_iter(), |_| ms(1100)), [], "told once");
+        for at in (1200..2200).step_by(100) {
+            stuck.look(start + ms(at), [0].into_iter(), |_| ms(1100));
+        }
+        assert!(stuck.is_stuck(0), "it has had its core for more than half of the time");
+        assert_eq!(stuck.look(start + ms(2300), [9].into_iter(), |_| ms(1100)), [Change::GoesOn(0, ms(2300))]);
     }
 }

@@ -4,6 +4,7 @@
 //! A loop that is stuck in user code stops none of this.
 
 use crate::boot::Signals;
+use crate::delays::Delays;
 use crate::peers::Peers;
 use crate::rate::Rate;
 use crate::stuck::{Change, Stuck};
@@ -74,6 +75,7 @@ pub(crate) struct Watchdog {
     running: Running,
     executors: Vec<Arc<ExecutorStats>>,
     stuck: Stuck,
+    delays: Delays,
     reports: Rate,
     /// Spouts as last commanded.
     spouts_on: bool,
@@ -149,6 +151,7 @@ impl Watchdog {
             signals,
             executors: running.shared.executors(),
             stuck: Stuck::new(running.handles.len(), now),
+            delays: Delays::of_loops(running.handles.len()),
             running,
             reports: Rate::new(REPORT_BURST, REPORT_EVERY, now),
             spouts_on: false,
@@ -309,17 +312,27 @@ impl Watchdog {
 
     fn watch_loops(&mut self, now: Instant) {
         let turns: Vec<u64> = self.running.shared.loops.iter().map(|l| l.turns.load(Ordering::Relaxed)).collect();
-        for change in self.stuck.look(now, turns.into_iter()) {
-            let (Change::Stuck(l) | Change::GoesOn(l, _)) = change;
+        let delays = &self.delays;
+        for change in self.stuck.look(now, turns.into_iter(), |l| delays.of(l)) {
+            let (Change::Stuck(l) | Change::Starved(l, ..) | Change::GoesOn(l, _)) = change;
             let executors = &self.running.shared.loops[l].executors;
             let names = executors.iter().map(|e| format!("{}{}", e.component, e.id)).collect::<Vec<_>>().join(", ");
-            // Which of them it is, the loop cannot say while it is held up; the first one stands for all.
-            let component = executors.first().map_or_else(|| Name::system("__system"), |e| e.component.clone());
-            let text = match change {
-                Change::Stuck(_) => format!("core loop {l} has stood still for a second, held up in user code of one of: {names}"),
-                Change::GoesOn(_, still) => format!("core loop {l} goes on after {:.1} s: {names}", still.as_secs_f64()),
-            };
-            self.report(&component, &text);
+            match change {
+                Change::Stuck(_) => {
+                    // Which of them it is, the loop cannot say while it is held up; the first one stands for all.
+                    let component = executors.first().map_or_else(|| Name::system("__system"), |e| e.component.clone());
+                    self.report(&component, &format!("core loop {l} stands still, held up in user code of one of: {names}"));
+                }
+                Change::Starved(_, waited, still) => {
+                    let (waited, still) = (waited.as_secs_f64(), still.as_secs_f64());
+                    let text =
+                        format!("core loop {l} ({names}) waited {waited:.1} of {still:.1} s for core {}: others use it", self.own.cores[l]);
+                    log::info(&self.topology, &text);
+                }
+                Change::GoesOn(_, still) => {
+                    log::info(&self.topology, &format!("core loop {l} goes on after {:.1} s: {names}", still.as_secs_f64()));
+                }
+            }
         }
     }
 
