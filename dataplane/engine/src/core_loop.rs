@@ -28,6 +28,8 @@ use std::time::Duration;
 const LANE_BYTES_MAX: usize = 16 << 10;
 /// Housekeeping: counters of waiting bytes, sampler.
 const HOUSEKEEPING_NS: u64 = 10_000_000;
+/// Housekeeping also in the first turn without work, and once in so many that follow.
+const IDLE_TURNS: u64 = 64;
 /// No executor of this loop.
 const NOT_HERE: u16 = u16::MAX;
 
@@ -99,6 +101,8 @@ pub struct CoreLoop {
     pub(crate) received_bytes: u64,
     pub(crate) discarded: u64,
     pub(crate) housekeeping_ns: u64,
+    /// Turns since work was last found.
+    pub(crate) idle_turns: u64,
     pub(crate) credit_owed: bool,
     pub(crate) options: Options,
     pub(crate) layout_executors: Vec<saetta_model::parallelism::ExecutorId>,
@@ -189,7 +193,8 @@ impl CoreLoop {
         }
         work += self.flush_links(links, now_ns);
         self.give_credit(links, work == 0);
-        if now_ns >= self.housekeeping_ns || work == 0 {
+        self.idle_turns = if work == 0 { self.idle_turns + 1 } else { 0 };
+        if now_ns >= self.housekeeping_ns || self.idle_turns % IDLE_TURNS == 1 {
             self.keep_house(links, now_ns);
         }
         // Relaxed: a watchdog only compares two readings of it.

@@ -9,7 +9,7 @@ use crate::io::{Io, Via};
 use crate::limits::PULL_ITEMS_MAX;
 use crate::queue::FrameQueue;
 use saetta_ring::prefetch;
-use saetta_tuple::frame::{BIRTH, BIRTH_BYTES, END, Frame, HANDLE, HEADER_BYTES, Header};
+use saetta_tuple::frame::{BIRTH, BIRTH_BYTES, END, Frame, HANDLE, HEADER_BYTES, Header, frame_bytes};
 use saetta_tuple::{Emit, EncodeError, Encoder};
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -444,8 +444,9 @@ fn write_frame<E: Emit>(
     let end = buffer.len();
     header.len = (end - start - HEADER_BYTES) as u32;
     buffer[start..start + HEADER_BYTES].copy_from_slice(&header.encode());
-    let padded = (end + 7 - start) / 8 * 8 + start;
-    buffer.extend_from_slice(&[0; 8][..padded - end]);
+    // Eight zeros and a cut are two stores of fixed size; the exact number would be a call.
+    buffer.extend_from_slice(&[0; 8]);
+    buffer.truncate(start + frame_bytes(header.len as usize));
     Ok(archive..end)
 }
 

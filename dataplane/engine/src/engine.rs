@@ -327,6 +327,7 @@ impl<'a> Builder<'a> {
                 received_bytes: 0,
                 discarded: 0,
                 housekeeping_ns: 0,
+                idle_turns: 0,
                 credit_owed: false,
                 options: options.clone(),
                 layout_executors: self.executors.iter().map(|(_, id)| *id).collect(),

@@ -39,6 +39,8 @@ pub(crate) struct Executor {
     pub(crate) component: Name,
     pub(crate) out: Out,
     tasks: Vec<TaskSlot>,
+    /// Every task was opened since it was made.
+    all_open: bool,
     factory: ComponentFactory,
     /// Tasks whose END each task waits for: all tasks of all components it reads from, itself excepted.
     upstream_tasks: usize,
@@ -73,6 +75,7 @@ impl Executor {
             component,
             out,
             tasks,
+            all_open: false,
             factory,
             upstream_tasks,
             idle,
@@ -146,6 +149,7 @@ impl Executor {
         }
         self.tasks[index].component = (self.factory)();
         self.tasks[index].opened = false;
+        self.all_open = false;
     }
 
     /// Handles frames from the front of `window` as long as they are for this executor, at most `frames_max`, until an output blocks. Returns
@@ -185,7 +189,8 @@ impl Executor {
 
     /// One turn of the parts that need no input: outbox, iterators, spouts, ends. Returns how much was done.
     pub(crate) fn turn(&mut self, spouts_on: bool, inbox_empty: bool, io: &mut Io) -> usize {
-        let mut work = self.out.drain(io);
+        let mut work = self.open(io);
+        work += self.out.drain(io);
         work += self.pull(io);
         if self.out.is_spout && spouts_on {
             work += self.ask(io);
@@ -194,6 +199,18 @@ impl Executor {
             work += self.end(io);
         }
         work
+    }
+
+    /// Opens tasks that are new: before their first input, whenever that comes.
+    fn open(&mut self, io: &mut Io) -> usize {
+        if self.all_open {
+            return 0;
+        }
+        self.all_open = true;
+        for index in 0..self.tasks.len() {
+            self.call(io, index, 0, |_, _| {});
+        }
+        self.tasks.len()
     }
 
     fn pull(&mut self, io: &mut Io) -> usize {
@@ -219,42 +236,43 @@ impl Executor {
         work
     }
 
+    /// Asks each spout task for more, in one call of user code, until it has nothing, an output blocks, or its turn is over.
     fn ask(&mut self, io: &mut Io) -> usize {
         let mut work = 0;
         for index in 0..self.tasks.len() {
-            for _ in 0..SPOUT_CALLS_MAX {
-                if self.out.blocked() || self.tasks[index].done {
-                    break;
-                }
-                let intended = match &mut self.out.pace {
-                    None => None,
-                    Some(pace) => match pace.due(io.now_ns()) {
-                        None => break,
-                        due => due,
-                    },
-                };
-                let before = self.out.emitted;
-                let (progress, _) = self.call(io, index, 0, |component, cx| {
-                    cx.birth_ns = intended;
-                    component.next(cx).unwrap_or_else(|why| {
-                        cx.fail(why);
-                        Progress::Busy
-                    })
-                });
-                let emitted = self.out.emitted - before;
-                self.out.executed += u64::from(emitted > 0);
-                work += emitted as usize;
-                match progress {
-                    Some(Progress::Busy) => work += 1,
-                    Some(Progress::Done) => {
-                        self.tasks[index].done = true;
-                        work += 1;
+            if self.out.blocked() || self.tasks[index].done {
+                continue;
+            }
+            let before = self.out.emitted;
+            let (asked, _) = self.call(io, index, 0, |component, cx| {
+                let mut busy = 0;
+                for _ in 0..SPOUT_CALLS_MAX {
+                    if let Some(pace) = &mut cx.out.pace {
+                        let now_ns = cx.io.now_ns();
+                        let Some(due) = pace.due(now_ns) else { break };
+                        cx.birth_ns = Some(due);
                     }
-                    Some(Progress::Idle) | None => break,
+                    let emitted = cx.out.emitted;
+                    let progress = component.next(cx);
+                    cx.out.executed += u64::from(cx.out.emitted > emitted);
+                    match progress {
+                        Ok(Progress::Done) => return (true, busy),
+                        Ok(Progress::Idle) => break,
+                        Ok(Progress::Busy) => {}
+                        Err(why) => cx.fail(why),
+                    }
+                    busy += 1;
+                    cx.settle();
+                    if cx.out.blocked() || matches!(cx.reported, Some(Fail::Fatal(_))) {
+                        break;
+                    }
                 }
-                if io.shared.fatal.get().is_some() {
-                    break;
-                }
+                (false, busy)
+            });
+            work += (self.out.emitted - before) as usize;
+            if let Some((done, busy)) = asked {
+                self.tasks[index].done = done;
+                work += busy + usize::from(done);
             }
         }
         work

@@ -54,8 +54,16 @@ impl Subscription {
     }
 
     /// Chooses for one tuple. `archive` is looked at only where [`Self::reads_archive`].
-    #[inline]
+    #[inline(always)]
     pub(crate) fn choose(&mut self, archive: &[u8]) -> Chosen {
+        match self.targets[..] {
+            // Every grouping agrees on it.
+            [only] => Chosen::One(only),
+            _ => self.choose_among(archive),
+        }
+    }
+
+    fn choose_among(&mut self, archive: &[u8]) -> Chosen {
         match &mut self.choice {
             Choice::Shuffle { order, next } => {
                 let task = order[*next];
@@ -65,7 +73,6 @@ impl Subscription {
                 }
                 Chosen::One(task)
             }
-            Choice::Fields { .. } if self.targets.len() == 1 => Chosen::One(self.targets[0]),
             Choice::Fields { key, bytes } => {
                 bytes.clear();
                 key(archive, bytes);

@@ -130,7 +130,7 @@ impl Emits<Late> for Router {}
 impl Handle<Number> for Router {
     fn on(&mut self, t: &ArchivedNumber, cx: &mut Cx<'_, Self>) -> Outcome {
         let q = quote("S", t.n() as u32);
-        if t.n() % 3 == 0 {
+        if t.n().is_multiple_of(3) {
             cx.emit_on::<Late, _>(&q)
         } else {
             cx.emit(&q)
@@ -144,14 +144,14 @@ struct Both(Arc<(AtomicU32, AtomicU32)>);
 impl Bolt for Both {}
 impl Handle<Quote> for Both {
     fn on(&mut self, q: &ArchivedQuote, _: &mut Cx<'_, Self>) -> Outcome {
-        assert!(q.size() % 3 != 0 && q.symbol() == "S" && q.raw() == [1, 2] && q.flag() && q.inner().a() == -3);
+        assert!(!q.size().is_multiple_of(3) && q.symbol() == "S" && q.raw() == [1, 2] && q.flag() && q.inner().a() == -3);
         self.0.0.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 }
 impl Handle<Late> for Both {
     fn on(&mut self, q: &ArchivedQuote, _: &mut Cx<'_, Self>) -> Outcome {
-        assert!(q.size() % 3 == 0);
+        assert!(q.size().is_multiple_of(3));
         self.0.1.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
@@ -206,6 +206,34 @@ fn a_panic_fails_its_tuple_restarts_the_task_and_harms_no_other() {
     assert_eq!(made.load(Ordering::Relaxed), 2, "one instance and one after the panic");
     assert_eq!(seen.0.lock().unwrap().values().flatten().count(), 98);
     assert!(summary.errors.iter().any(|e| e.contains("ten is too much")), "{:?}", summary.errors);
+}
+
+struct Opened(Arc<Mutex<Vec<u32>>>);
+impl Bolt for Opened {
+    fn open(&mut self, cx: &mut Cx<'_, Self>) -> Outcome {
+        self.0.lock().unwrap().push(cx.task());
+        Ok(())
+    }
+}
+impl Handle<Number> for Opened {
+    fn on(&mut self, _: &ArchivedNumber, _: &mut Cx<'_, Self>) -> Outcome {
+        Ok(())
+    }
+}
+
+#[test]
+fn every_task_is_opened_once_whether_or_not_a_tuple_comes() {
+    let opened = Arc::new(Mutex::new(Vec::new()));
+    let mut t = Topology::new();
+    let numbers = t.spout("numbers", || Numbers(0..1)).stream::<Number>();
+    let o = opened.clone();
+    let _ = t.bolt("x", move || Opened(o.clone())).input(&numbers, Shuffle).executors(2).tasks(3);
+    finish(t);
+    let mut tasks = opened.lock().unwrap().clone();
+    tasks.sort_unstable();
+    assert_eq!(tasks.len(), 3);
+    tasks.dedup();
+    assert_eq!(tasks.len(), 3);
 }
 
 struct AlwaysPanics;

@@ -4,6 +4,8 @@
 //! Not here: threads, rings, components. The byte format is fixed by the exact rkyv pin and the features named in the
 //! workspace manifest: little-endian, unaligned, 32-bit relative pointers.
 
+#[expect(unsafe_code, reason = "resolves an archive where it will lie, without a temporary")]
+mod encode;
 pub mod frame;
 mod key;
 mod schema;
@@ -12,11 +14,12 @@ mod tuple;
 mod view;
 mod wire;
 
+pub use encode::{EncodeError, Encoder};
 pub use key::{KeyBytes, KeyField};
 pub use rkyv;
 pub use saetta_tuple_macro::tuple;
 pub use schema::{FieldSchema, Schema};
-pub use tuple::{Carries, CheckStrategy, Emit, EncodeError, EncodeStrategy, Encoder, Fields, StreamType, Tuple};
+pub use tuple::{Carries, CheckStrategy, Emit, EncodeStrategy, Fields, StreamType, Tuple};
 pub use view::{check, view};
 pub use wire::{AsBytes, AsStr, WireType};
 

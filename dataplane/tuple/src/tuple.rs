@@ -1,16 +1,16 @@
-//! The traits behind `#[tuple]`, and the encoder that appends an archive to a buffer.
+//! The traits behind `#[tuple]`.
 
+use crate::encode::Appender;
 use crate::key::KeyBytes;
 use crate::schema::Schema;
 use crate::wire::WireType;
 use rkyv::bytecheck::CheckBytes;
-use rkyv::rancor::{Failure, Source, Strategy, fail};
-use rkyv::ser::allocator::{Arena, ArenaHandle};
-use rkyv::ser::{Positional, Serializer, Writer};
+use rkyv::rancor::{Failure, Strategy};
+use rkyv::ser::Serializer;
+use rkyv::ser::allocator::ArenaHandle;
 use rkyv::validation::Validator;
 use rkyv::validation::archive::ArchiveValidator;
-use rkyv::{Archive, Portable, SerializeUnsized};
-use std::fmt;
+use rkyv::{Archive, Portable, Serialize};
 
 /// What an encoder serialises with: a bounded writer, an arena for nested vectors, no sharing (so no Rc or Arc).
 pub type EncodeStrategy<'a> = Strategy<Serializer<Appender<'a>, ArenaHandle<'a>, ()>, Failure>;
@@ -57,7 +57,7 @@ pub trait Carries<T: Tuple>: StreamType<Tuple = T> {}
     label = "not a tuple",
     note = "fix: put `#[tuple]` on the struct, or emit its borrowed twin `{Self}Ref {{ .. }}`"
 )]
-pub trait Emit: for<'a> SerializeUnsized<EncodeStrategy<'a>> {
+pub trait Emit: Archive<Archived = <Self::Tuple as Archive>::Archived> + for<'a> Serialize<EncodeStrategy<'a>> {
     /// The tuple whose archive it makes.
     type Tuple: Tuple;
 }
@@ -76,68 +76,3 @@ impl<T: Tuple> Clone for Fields<T> {
     }
 }
 impl<T: Tuple> Copy for Fields<T> {}
-
-/// Why a value could not be encoded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a tuple of more than {limit_bytes} bytes; split it, or send a reference to where it lies")]
-pub struct EncodeError {
-    /// The limit it would pass.
-    pub limit_bytes: usize,
-}
-
-/// Appends archives to buffers. One per core loop.
-#[derive(Default)]
-pub struct Encoder {
-    arena: Arena,
-}
-
-impl Encoder {
-    /// Appends the archive of `value`; on error `out` is as before. No allocation once `out` has the room.
-    #[inline]
-    pub fn append<E: Emit>(&mut self, value: &E, out: &mut Vec<u8>) -> Result<(), EncodeError> {
-        let start = out.len();
-        let writer = Appender { end_max: start + crate::TUPLE_BYTES_MAX - crate::frame::BIRTH_BYTES, out };
-        let mut serializer = Serializer::new(writer, self.arena.acquire(), ());
-        match rkyv::api::serialize_using::<_, Failure>(value, &mut serializer) {
-            Ok(_) => Ok(()),
-            Err(Failure) => {
-                let Appender { out, .. } = serializer.into_writer();
-                out.truncate(start);
-                Err(EncodeError { limit_bytes: crate::TUPLE_BYTES_MAX })
-            }
-        }
-    }
-}
-
-/// A writer at the end of a buffer that refuses to pass its limit.
-pub struct Appender<'a> {
-    out: &'a mut Vec<u8>,
-    end_max: usize,
-}
-
-#[derive(Debug)]
-struct TooLong;
-impl fmt::Display for TooLong {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("tuple too long")
-    }
-}
-impl std::error::Error for TooLong {}
-
-impl Positional for Appender<'_> {
-    #[inline]
-    fn pos(&self) -> usize {
-        self.out.len()
-    }
-}
-
-impl<E: Source> Writer<E> for Appender<'_> {
-    #[inline]
-    fn write(&mut self, bytes: &[u8]) -> Result<(), E> {
-        if self.out.len() + bytes.len() > self.end_max {
-            fail!(TooLong);
-        }
-        self.out.extend_from_slice(bytes);
-        Ok(())
-    }
-}
