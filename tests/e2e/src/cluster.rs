@@ -3,7 +3,7 @@
 use crate::binaries::binary;
 use crate::daemon::{Daemon, Ran, print_logs};
 use crate::look::{Worker, cores, end_workers_under, workers, workers_under};
-use crate::pulse::{Pulse, ask};
+use crate::pulse::{Pulse, ask, key};
 use crate::wait::until;
 use crate::znodes::{Znode, znodes};
 use saetta_store::testing::ZooKeeper;
@@ -122,11 +122,8 @@ impl Cluster {
         })
     }
 
-    /// The topology's key, from nimbus's own directory.
-    pub fn key(&self, id: &str) -> [u8; 32] {
-        let path = self.dir.path().join("nimbus/keys").join(id);
-        let key = std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-        key.try_into().expect("a key has 32 bytes")
+    fn key(&self, id: &str) -> [u8; 32] {
+        key(&self.dir.path().join("nimbus"), id)
     }
 
     /// Watches the counts of workers.
@@ -167,7 +164,7 @@ fn daemon(role: &str, name: &str, settings: impl Iterator<Item = String>, dir: &
 }
 
 /// Ports nobody listens on, below those the kernel gives away.
-fn free_ports(n: usize) -> Vec<u16> {
+pub fn free_ports(n: usize) -> Vec<u16> {
     let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
     let end = range.split_whitespace().next().and_then(|w| w.parse().ok()).unwrap_or(32_768);
     let span = u32::from(end.max(PORT_MIN + 1000) - PORT_MIN);

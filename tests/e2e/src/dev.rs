@@ -3,7 +3,9 @@
 use crate::binaries::binary;
 use crate::daemon::{Daemon, Ran, print_logs};
 use crate::look::{end_workers_under, workers_under};
+use crate::pulse::{ask, key};
 use crate::wait::until;
+use saetta_transport::ProbeReply;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -67,6 +69,11 @@ impl Dev {
     /// `status -o json`.
     pub fn status(&self, name: &str) -> serde_json::Value {
         self.saetta(&["status", name, "-o", "json"]).ends_with(0).json()
+    }
+
+    /// Asks a worker itself, with the topology's key from nimbus's own directory.
+    pub fn ask(&self, id: &str, port: u16) -> Result<ProbeReply, String> {
+        ask(port, id, key(&self.dir.path().join("dev/nimbus"), id)).map_err(|e| e.to_string())
     }
 
     /// Its worker processes.

@@ -16,7 +16,7 @@ mod wait;
 mod znodes;
 
 pub use binaries::binary;
-pub use cluster::Cluster;
+pub use cluster::{Cluster, free_ports};
 pub use daemon::{Daemon, Ran};
 pub use dev::Dev;
 pub use look::{Worker, alive, as_u64, cores, executed_by_node, loop_cores, workers, workers_under};

@@ -7,6 +7,7 @@ use crate::look::Worker;
 use crate::wait::until;
 use saetta_transport::{Key, ProbeReply, probe};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -40,7 +41,16 @@ struct Seen {
     windows: u64,
     longest_stall: Duration,
     last: Option<(u64, u64)>,
+    /// Questions without an answer: seconds since the first question, and why.
+    unanswered: Vec<(f64, String)>,
     failed: Option<String>,
+}
+
+/// The key of a topology, from the directory of the nimbus that made it.
+pub(crate) fn key(nimbus_dir: &Path, id: &str) -> [u8; 32] {
+    let path = nimbus_dir.join("keys").join(id);
+    let key = std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    key.try_into().expect("a key has 32 bytes")
 }
 
 /// Asks the worker on `port` once.
@@ -78,7 +88,7 @@ impl Pulse {
         }
     }
 
-    /// Ends it; the longest stall of each worker by port.
+    /// Ends it: the longest stall of each worker by port. What was not answered is printed.
     #[track_caller]
     pub fn end(mut self) -> Vec<(u16, Duration)> {
         self.stop();
@@ -87,6 +97,9 @@ impl Pulse {
             .map(|w| {
                 let seen = lock(&w.seen).clone();
                 assert!(seen.failed.is_none(), "worker on port {}: {}", w.port, seen.failed.unwrap_or_default());
+                for (secs, why) in &seen.unanswered {
+                    println!("worker on port {}: no answer {secs:.1} s after the first question: {why}", w.port);
+                }
                 (w.port, seen.longest_stall)
             })
             .collect()
@@ -114,12 +127,12 @@ fn lock(seen: &Mutex<Seen>) -> std::sync::MutexGuard<'_, Seen> {
 
 fn feel(port: u16, topology: &str, key: [u8; 32], seen: &Mutex<Seen>, ended: &AtomicBool) {
     let (mut rose, mut window, mut rose_in_window) = (Instant::now(), Instant::now(), false);
-    let mut trouble;
+    let began = Instant::now();
     while !ended.load(Ordering::Acquire) {
         let answer = ask(port, topology, key);
         let now = Instant::now();
         let mut seen = lock(seen);
-        match answer {
+        let trouble = match answer {
             Ok(reply) => {
                 if let Some((start, executed)) = seen.last {
                     if start != reply.start {
@@ -133,11 +146,14 @@ fn feel(port: u16, topology: &str, key: [u8; 32], seen: &Mutex<Seen>, ended: &At
                 } else {
                     rose = now;
                 }
-                trouble = format!("executed stands at {}", reply.executed);
                 seen.last = Some((reply.start, reply.executed));
+                format!("executed stands at {}", reply.executed)
             }
-            Err(e) => trouble = e.to_string(),
-        }
+            Err(e) => {
+                seen.unanswered.push(((now - began).as_secs_f64(), e.to_string()));
+                e.to_string()
+            }
+        };
         if now - rose > STALL_MAX {
             seen.failed = Some(format!("no rise in {:.1} s: {trouble}", (now - rose).as_secs_f64()));
             return;
