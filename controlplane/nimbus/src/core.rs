@@ -459,6 +459,12 @@ impl Core {
     }
 
     fn explain(&mut self, id: &Name, how: Option<How>, notes: Vec<String>) {
+        let before = self.explanations.get(id).and_then(|e| e.how.as_ref());
+        // That a round left everything as it is does not change who put it there.
+        let how = match (how, before) {
+            (Some(How::Kept { why }), Some(How::Fallback { .. })) => Some(How::Fallback { why }),
+            (how, _) => how,
+        };
         self.explanations.insert(id.clone(), Explanation { how, notes });
     }
 }
@@ -523,4 +529,24 @@ fn finish_the_ended(cluster: &Cluster, actions: &mut Vec<Action>) {
 pub fn beat_of<'a>(cluster: &'a Cluster, topology: &Name, placement: &Placement) -> Option<&'a WorkerBeat> {
     let beat = cluster.beats.get(&placement.slot.node)?;
     beat.workers.iter().find(|w| w.topology == topology.as_str() && w.port == placement.slot.port && w.placement == placement.id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_placed_a_topology_is_not_forgotten_when_a_later_round_moves_nothing() {
+        let mut core = Core::new(Settings { monitor_every_ms: 10_000, absent_max_ms: 9_000, probes: false });
+        let id = Name::new("wc-1-2").unwrap();
+        let mut after = |how| {
+            core.explain(&id, Some(how), Vec::new());
+            core.explanations()[&id].how.clone().unwrap()
+        };
+        let (broken, worse) = (|| "plugin x: not loaded".to_owned(), || "plugin x: too slow".to_owned());
+        after(How::Fallback { why: broken() });
+        assert_eq!(after(How::Kept { why: worse() }), How::Fallback { why: worse() });
+        after(How::Plugin("x".into()));
+        assert_eq!(after(How::Kept { why: broken() }), How::Kept { why: broken() }, "a plugin that broke since is told");
+    }
 }
