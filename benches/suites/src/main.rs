@@ -6,6 +6,7 @@
 
 mod hop;
 mod pipeline;
+mod recovery;
 mod topologies;
 mod wordcount;
 mod zipf;
@@ -17,6 +18,11 @@ const SUITES: &[Suite] = &[
     Suite { name: "hop", about: "one tuple, spout to bolt, one in flight: other core and same core", declare: hop::declare },
     Suite { name: "pipeline", about: "tuples a second over a core boundary, beside a raw ring", declare: pipeline::declare },
     Suite { name: "wordcount", about: "words a second of examples/wordcount on generated text", declare: wordcount::declare },
+    Suite {
+        name: "recovery",
+        about: "a worker killed with -9: until its process is back, until it counts again",
+        declare: recovery::declare,
+    },
 ];
 
 fn main() -> std::process::ExitCode {
