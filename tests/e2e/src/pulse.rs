@@ -78,8 +78,9 @@ impl Pulse {
     /// Waits until every worker has passed `n` more windows, in each of which its count rose. Panics as soon as one has failed.
     #[track_caller]
     pub fn passes(&self, n: u64) {
-        for w in &self.watched {
-            let target = lock(&w.seen).windows + n;
+        // All targets first: the workers pass their windows beside each other.
+        let targets: Vec<u64> = self.watched.iter().map(|w| lock(&w.seen).windows + n).collect();
+        for (w, target) in self.watched.iter().zip(targets) {
             until(&format!("worker on port {} passes {n} windows", w.port), (WINDOW_MIN + STALL_MAX) * n as u32, || {
                 let seen = lock(&w.seen).clone();
                 assert!(seen.failed.is_none(), "worker on port {}: {}", w.port, seen.failed.unwrap_or_default());

@@ -3,7 +3,7 @@
 use saetta_e2e::{Cluster, STALL_MAX, Worker, alive, alone, as_u64, binary, cores, counted_in, executed_by_node, independent_counts};
 use saetta_e2e::{loop_cores, sample, until, workers};
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Longest wait for something that needs seconds on a quiet machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -184,8 +184,10 @@ fn an_endless_topology_lives_through_the_loss_of_its_control_plane() {
     let pulse = cluster.pulse(&id, &before);
     pulse.passes(2);
     let stays = |cluster: &Cluster, what: &str| {
+        let began = Instant::now();
         status_lives(cluster);
         let now = cluster.running("endless", 2);
+        println!("after {what}, the status was up to date in {:.1} s", began.elapsed().as_secs_f64());
         assert_eq!(now, before, "the same workers after {what}");
         assert!(before.iter().all(|w| alive(w.pid)));
         assert_eq!(assignment(cluster, &id), assigned, "the same assignment after {what}");
