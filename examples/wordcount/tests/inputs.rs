@@ -96,7 +96,7 @@ fn one_line_of_fifty_megabytes_is_cut_at_white_space_and_counted_exactly() {
     let mut text = String::new();
     let mut n = 0u32;
     while text.len() < 50 << 20 {
-        text.push_str(if n % 7 == 0 { "fülle" } else { "word" });
+        text.push_str(if n.is_multiple_of(7) { "fülle" } else { "word" });
         text.push_str(&(n % 1000).to_string());
         text.push(' ');
         n += 1;
