@@ -22,6 +22,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
+use tracing::warn;
 
 /// Largest binary in bytes.
 pub const BLOB_BYTES_MAX: u64 = 1 << 30;
@@ -31,6 +32,8 @@ pub const BLOB_IDLE_MAX: Duration = Duration::from_secs(60);
 const UPLOAD_SILENCE_MAX: Duration = Duration::from_secs(30);
 /// Disk that an upload must leave free.
 const DISK_RESERVE_BYTES: u64 = 16 << 20;
+/// Bytes hashed at a time when a stored binary is checked.
+const HASH_BUFFER_BYTES: usize = 256 << 10;
 /// Longest accepted secret file in bytes.
 const SECRET_BYTES_MAX: u64 = 4096;
 
@@ -115,6 +118,36 @@ impl Home {
 
     pub(crate) fn blob_bytes(&self, sha256: &str) -> Option<u64> {
         fs::metadata(self.blob_path(sha256)).ok().filter(fs::Metadata::is_file).map(|m| m.len())
+    }
+
+    /// True where a binary is here whole. One that no longer has its hash is removed, so that the next upload of it is taken.
+    /// Blocking: reads all of it.
+    pub(crate) fn holds(&self, sha256: &str) -> bool {
+        let path = self.blob_path(sha256);
+        let hashed = File::open(&path).and_then(|mut file| {
+            let mut hash = Sha256::new();
+            let mut buffer = vec![0; HASH_BUFFER_BYTES];
+            loop {
+                match file.read(&mut buffer)? {
+                    0 => return Ok(hex::encode(hash.finalize())),
+                    n => hash.update(&buffer[..n]),
+                }
+            }
+        });
+        match hashed {
+            Ok(got) if got == sha256 => true,
+            Ok(got) => {
+                warn!("binary {sha256} on disk has the hash {got}; it is removed, an upload of it is taken again");
+                let _ = fs::remove_file(&path);
+                false
+            }
+            Err(e) => {
+                if e.kind() != io::ErrorKind::NotFound {
+                    warn!("binary {sha256} cannot be read: {e}; an upload of it replaces it");
+                }
+                false
+            }
+        }
     }
 
     /// Says that a submission with this binary is on its way.

@@ -242,11 +242,20 @@ fn checked_sha256(text: &str) -> Result<&str, ApiError> {
     Err(ApiError::invalid(format!("{shown:?} is not a SHA-256 in 64 lower-case hex digits")))
 }
 
+/// True where the binary is here and still has its hash: an upload is how an operator mends one that has not.
+async fn holds(shared: &Arc<Shared>, sha256: &str) -> Result<bool, ApiError> {
+    let (shared, sha256) = (shared.clone(), sha256.to_owned());
+    tokio::task::spawn_blocking(move || shared.home.holds(&sha256)).await.map_err(|e| ApiError::internal(e.to_string()))
+}
+
 async fn put_blob(State(shared): State<Arc<Shared>>, Path(sha256): Path<String>, request: Request) -> Result<Response, ApiError> {
     let length = announced(request.headers());
     let early = match leading(&shared).await {
         Err(e) => Err(e),
-        Ok(_) => checked_sha256(&sha256).map(|sha256| shared.home.blob_bytes(sha256).is_some() && shared.home.touch_blob(sha256).is_ok()),
+        Ok(_) => match checked_sha256(&sha256) {
+            Err(e) => Err(e),
+            Ok(sha256) => Ok(holds(&shared, sha256).await? && shared.home.touch_blob(sha256).is_ok()),
+        },
     };
     // It is there, or cannot be taken: what is being sent is read to its end all the same.
     if !matches!(early, Ok(false)) {
@@ -273,8 +282,9 @@ async fn put_blob(State(shared): State<Arc<Shared>>, Path(sha256): Path<String>,
 async fn has_blob(State(shared): State<Arc<Shared>>, Path(sha256): Path<String>) -> Result<Response, ApiError> {
     leading(&shared).await?;
     let sha256 = checked_sha256(&sha256)?;
+    let whole = holds(&shared, sha256).await?;
     match shared.home.blob_bytes(sha256) {
-        Some(bytes) if shared.home.touch_blob(sha256).is_ok() => {
+        Some(bytes) if whole && shared.home.touch_blob(sha256).is_ok() => {
             Ok(envelope("Blob", &json!({ "sha256": sha256, "bytes": bytes })).into_response())
         }
         _ => Err(ApiError::new(StatusCode::NOT_FOUND, format!("binary {sha256} is not here; upload it"))),

@@ -294,6 +294,24 @@ async fn an_upload_is_kept_whole_and_checked_or_not_at_all() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_stored_binary_that_changed_on_disk_is_mended_by_uploading_it_again() {
+    let w = world(&["n1"]).await;
+    let sha = w.client.upload(&binary()).await;
+    let path = w.dir.path().join("blobs").join(&sha);
+    let mut damaged = binary();
+    let last = damaged.len() - 1;
+    damaged[last] ^= 1;
+    std::fs::remove_file(&path).unwrap();
+    std::fs::write(&path, &damaged).unwrap();
+    assert_eq!(w.client.get(&format!("/api/v1/blobs/{sha}")).await.0, 404, "what is damaged is not there");
+    std::fs::write(&path, &damaged).unwrap();
+    let (status, answer) = w.client.send("PUT", &format!("/api/v1/blobs/{sha}"), &[], binary()).await;
+    assert_eq!((status, &answer["new"]), (201, &json!(true)), "{answer}");
+    assert_eq!(std::fs::read(&path).unwrap(), binary());
+    w.nimbus.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_binary_that_a_node_cannot_run_is_refused_with_the_node() {
     let w = world(&["n1"]).await;
     let sha = w.client.upload(&binary()).await;
