@@ -1,7 +1,7 @@
 //! Everything that stands in ZooKeeper, read as a stranger reads it.
 
 use std::time::Duration;
-use zookeeper_client::Client;
+use zookeeper_client::{Client, Error};
 
 /// Longest time to read the whole tree.
 const READ_MAX: Duration = Duration::from_secs(30);
@@ -24,16 +24,23 @@ pub fn znodes(servers: &str, root: &str) -> Vec<Znode> {
         let client = Client::connect(servers).await?;
         let (mut found, mut dirs) = (Vec::new(), vec![root.to_owned()]);
         while let Some(dir) = dirs.pop() {
-            for child in client.list_children(&dir).await? {
+            // What is not there yet, or has gone since it was listed, has no children.
+            for child in or_none(client.list_children(&dir).await)?.unwrap_or_default() {
                 let path = format!("{dir}/{child}");
-                // One that has gone since it was listed is not there.
-                let Ok((value, stat)) = client.get_data(&path).await else { continue };
+                let Some((value, stat)) = or_none(client.get_data(&path).await)? else { continue };
                 found.push(Znode { path: path.clone(), value: String::from_utf8_lossy(&value).into_owned(), mzxid: stat.mzxid });
                 dirs.push(path);
             }
         }
         found.sort_by(|a, b| a.path.cmp(&b.path));
-        Ok::<_, zookeeper_client::Error>(found)
+        Ok::<_, Error>(found)
     };
     runtime.block_on(async { tokio::time::timeout(READ_MAX, read).await }).expect("ZooKeeper answers in time").expect("ZooKeeper answers")
+}
+
+fn or_none<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
+    match answer {
+        Err(Error::NoNode) => Ok(None),
+        other => other.map(Some),
+    }
 }
