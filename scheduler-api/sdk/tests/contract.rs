@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use saetta_sdk::call::{Instance, RoundArgs};
 use saetta_sdk::snapshot::Writer;
 use saetta_sdk::{CreateCx, ExecId, Outcome, Plan, PluginError, Round, Scheduler, SlotId, Snapshot, SnapshotError, TopoId, Verdict, abi};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Does what its round's seed says.
 struct Moody;
@@ -85,6 +85,12 @@ fn small(noise: usize) -> Vec<u8> {
     w.finish(1)
 }
 
+/// A process has one host (its table is remembered per process), so tests that make one go one after the other.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn open(config: &str) -> Result<Instance, PluginError> {
     Instance::builtin(exported::BUILTIN, config, Box::new(|_, _| {}))
 }
@@ -98,6 +104,7 @@ fn run(instance: &mut Instance, seed: u64) -> Result<(bool, Vec<u32>, Vec<u32>),
 
 #[test]
 fn a_plan_and_a_log_line_cross_the_table() {
+    let _alone = alone();
     let lines = Arc::new(Mutex::new(Vec::new()));
     let sink = {
         let lines = lines.clone();
@@ -111,6 +118,7 @@ fn a_plan_and_a_log_line_cross_the_table() {
 
 #[test]
 fn a_panic_becomes_an_error_and_poisons_the_instance() {
+    let _alone = alone();
     let mut instance = open("{}").unwrap();
     let error = run(&mut instance, 0).unwrap_err();
     assert_eq!((error.code, error.text.as_str()), (abi::E_PANIC, "panicked: seed zero"));
@@ -122,12 +130,14 @@ fn a_panic_becomes_an_error_and_poisons_the_instance() {
 
 #[test]
 fn a_slot_outside_the_snapshot_is_a_panic_of_the_plugin_not_a_write() {
+    let _alone = alone();
     let error = run(&mut open("{}").unwrap(), 2).unwrap_err();
     assert!(error.code == abi::E_PANIC && error.text.contains("slot 9"), "{error}");
 }
 
 #[test]
 fn errors_carry_code_and_text_cut_at_a_character() {
+    let _alone = alone();
     let error = run(&mut open("{}").unwrap(), 1).unwrap_err();
     assert_eq!((error.code, error.text), (abi::E_INTERNAL, "é".repeat(saetta_sdk::call::ERR_TEXT_BYTES_MAX / 2)));
     let error = open("refuse").err().unwrap();
@@ -137,6 +147,7 @@ fn errors_carry_code_and_text_cut_at_a_character() {
 
 #[test]
 fn rows_are_found_by_stride_and_a_shorter_row_reads_as_zero_beyond_its_end() {
+    let _alone = alone();
     for noise in [0, 8, 24] {
         let bytes = small(noise);
         let s = Snapshot::new(&bytes).unwrap();
@@ -152,6 +163,7 @@ fn rows_are_found_by_stride_and_a_shorter_row_reads_as_zero_beyond_its_end() {
 
 #[test]
 fn an_unknown_incompatible_feature_is_refused_and_a_compatible_one_is_not() {
+    let _alone = alone();
     let mut bytes = small(0);
     bytes[32..40].copy_from_slice(&u64::MAX.to_le_bytes());
     assert!(Snapshot::new(&bytes).is_ok(), "features_compat");
