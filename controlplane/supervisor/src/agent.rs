@@ -112,6 +112,14 @@ pub(crate) struct Outlets {
     pub(crate) errors: mpsc::Sender<WorkerError>,
 }
 
+/// What a worker that belongs here is answered.
+enum Answer {
+    /// Its record and assignment.
+    Boot,
+    /// Nothing yet.
+    Later(&'static str),
+}
+
 impl Agent {
     /// Takes over the slots as the directory and the machine show them: workers that live are adopted.
     pub(crate) fn new(node: Name, ports: &[u16], times: Times, dir: Arc<Dir>, out: Outlets) -> Self {
@@ -433,11 +441,16 @@ impl Agent {
     fn hear(&mut self, port: u16, heard: Heard) {
         match heard {
             Heard::Hello { hello, pid, conn } => {
-                if let Err(why) = self.hello(port, hello, pid, &conn) {
-                    warn!(port, pid, "turned a worker away: {why}");
-                    // The writer sees the text before it sees that the connection was let go.
-                    conn.outbox.send_modify(|o| o.refused = Some(why));
-                    return;
+                match self.hello(port, hello, pid, &conn) {
+                    Ok(Answer::Boot) => {}
+                    // The connection is let go without a word: a worker takes that for a supervisor that is away, goes on and comes again.
+                    Ok(Answer::Later(why)) => return info!(port, pid, "a worker has to come again: {why}"),
+                    Err(why) => {
+                        warn!(port, pid, "turned a worker away: {why}");
+                        // The writer sees the text before it sees that the connection was let go.
+                        conn.outbox.send_modify(|o| o.refused = Some(why));
+                        return;
+                    }
                 }
                 if let Some(seat) = self.seats.get_mut(&port) {
                     seat.conn = Some(conn);
@@ -469,7 +482,7 @@ impl Agent {
     }
 
     /// Lets a worker in that belongs here: answers `Boot`, or says why not.
-    fn hello(&mut self, port: u16, hello: FromWorker, pid: u32, conn: &Conn) -> Result<(), String> {
+    fn hello(&mut self, port: u16, hello: FromWorker, pid: u32, conn: &Conn) -> Result<Answer, String> {
         let FromWorker::Hello { versions, topology, placement, start, pid: claimed, .. } = hello else {
             return Err("its first message was no hello".into());
         };
@@ -485,7 +498,10 @@ impl Agent {
         }
         let seat = self.seats.get(&port).ok_or("there is no such slot")?;
         let job = seat.slot.job().filter(|j| j.topology == topology).ok_or("its topology is not wanted in this slot")?;
-        let known = self.topologies.get(&job.topology).cloned().ok_or("the record of its topology is not here yet")?;
+        let Some(known) = self.topologies.get(&job.topology).cloned() else {
+            // Refused, it would end; it may well be what this slot shall run, once the store can be read.
+            return Ok(Answer::Later("the record of its topology is not here yet"));
+        };
         if seat.slot.is_lost_child(placement, start) {
             let process = Arc::new(Process::open(pid, None).ok_or("it is gone")?);
             self.seats.get_mut(&port).expect("just seen").process = Some(Arc::clone(&process));
@@ -500,7 +516,7 @@ impl Agent {
             o.boot = Some(encode(&boot).into());
             o.stop = stopping;
         });
-        Ok(())
+        Ok(Answer::Boot)
     }
 
     /// Passes an error of a worker on to operators, at a bounded rate.

@@ -367,8 +367,16 @@ async fn a_restarted_supervisor_adopts_its_worker_and_then_guards_it() {
     // The same without any note on disk: the process tells what it is.
     std::fs::remove_file(bench.dir().join("slots/6700.json")).unwrap();
     bench.leader.delete_beat(&name("n1")).await.unwrap();
-    let (supervisor, _store) = bench.supervisor().await;
+    let (supervisor, store) = bench.supervisor().await;
     assert_eq!(bench.running().await, (1, pid));
+
+    // The same with its topology's record damaged: it comes again until the store has told what it is.
+    supervisor.stop().await;
+    drop(store);
+    std::fs::write(bench.dir().join("topologies/wc-1-1.json"), "").unwrap();
+    bench.leader.delete_beat(&name("n1")).await.unwrap();
+    let (supervisor, _store) = bench.supervisor().await;
+    assert_eq!(bench.running().await, (1, pid), "a worker is not ended for what its supervisor has lost");
 
     kill(pid);
     let (start, second) = bench.worker("started again", |w| w.state == "running" && w.pid != pid).await;
