@@ -97,8 +97,14 @@ fn parse(name: &str, text: &str) -> Result<Vec<(String, String, Source)>, Config
         place: format!("{name}:{}", line(text, e.span().map_or(0, |s| s.start))),
         what: e.message().to_owned(),
     })?;
-    let mut found = Vec::new();
+    let mut found: Vec<(String, String, Source)> = Vec::new();
     walk(name, text, document.as_table(), "", 0, &mut found)?;
+    // One key has several spellings (`a.b`, `[a] b`, `"a.b"`), so TOML does not see every duplicate.
+    for (i, (key, _, source)) in found.iter().enumerate() {
+        if let Some((_, _, first)) = found[..i].iter().find(|(k, ..)| k == key) {
+            return Err(ConfigError { place: source.to_string(), what: format!("duplicate key `{key}`; it stands in {first} already") });
+        }
+    }
     Ok(found)
 }
 
@@ -190,6 +196,8 @@ mod tests {
         assert!(e.starts_with("f.toml:2: "), "{e}");
         let e = parse("f.toml", "a = 1\na = 2\n").unwrap_err().to_string();
         assert!(e.starts_with("f.toml:2: ") && e.contains("duplicate"), "{e}");
+        let e = parse("f.toml", "\"nimbus.dir\" = 'x'\n[nimbus]\ndir = 'y'\n").unwrap_err().to_string();
+        assert!(e.starts_with("f.toml:3: ") && e.contains("duplicate") && e.contains("f.toml:1"), "{e}");
         let e = parse("f.toml", "x = 1979-05-27\n").unwrap_err().to_string();
         assert!(e.starts_with("f.toml:1: `x`"), "{e}");
     }
