@@ -1,6 +1,6 @@
 //! The command line.
 
-use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -21,6 +21,33 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
+impl Cli {
+    /// The whole command line. `--set` is each level's own: of a global option clap keeps the values of one level and drops the others'.
+    pub(crate) fn whole() -> clap::Command {
+        let mut command = Cli::command();
+        let set = command.get_arguments().find(|a| a.get_id() == SET).expect("an option of every command").clone();
+        let names: Vec<String> = command.get_subcommands().map(|c| c.get_name().to_owned()).collect();
+        for name in names {
+            command = command.mut_subcommand(name, |c| c.arg(set.clone()));
+        }
+        command
+    }
+
+    /// Reads the process's arguments; ends the process where they are wrong or ask for help.
+    pub(crate) fn read() -> Self {
+        let matches = Cli::whole().get_matches();
+        let mut cli = Cli::from_arg_matches(&matches).unwrap_or_else(|e| e.exit());
+        // What stands after the command wins over what stands before it.
+        if let Some((_, below)) = matches.subcommand() {
+            cli.global.set.extend(below.get_many::<String>(SET).into_iter().flatten().cloned());
+        }
+        cli
+    }
+}
+
+/// Id of `--set`.
+const SET: &str = "set";
+
 /// Options of every command.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Global {
@@ -28,7 +55,7 @@ pub(crate) struct Global {
     #[arg(long, value_name = "FILE", global = true)]
     pub(crate) config: Option<PathBuf>,
     /// Set one key; may be repeated. Wins over file and environment (SAETTA__NIMBUS__SEEDS=..)
-    #[arg(long = "set", value_name = "KEY=VALUE", global = true)]
+    #[arg(id = SET, long = "set", value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
     /// Form of the output
     #[arg(short, long, value_enum, default_value_t = Format::Table, global = true)]

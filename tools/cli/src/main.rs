@@ -15,7 +15,6 @@ mod settings;
 mod submit;
 
 use args::{Cli, Command, Former};
-use clap::{CommandFactory, Parser};
 use client::Client;
 use exit::{Exit, Failure, Outcome};
 use output::{Output, data, say};
@@ -25,7 +24,7 @@ use settings::{Reader, load};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::read();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(e) => {
@@ -107,7 +106,7 @@ fn version(out: Output) {
 }
 
 fn help(topic: Option<&str>) -> Outcome {
-    let mut command = Cli::command();
+    let mut command = Cli::whole();
     match topic {
         None => data(&command.render_long_help().to_string()),
         Some("exit-codes") => data(exit::TABLE.trim_end()),

@@ -143,6 +143,13 @@ fn set_wins_over_the_environment_and_that_over_the_file() {
 }
 
 #[test]
+fn a_set_before_the_command_is_not_lost_beside_one_after_it() {
+    refused(&["--set", NOBODY, "list", "--set", "nimbus.dirr=x"], 8, &["did you mean `nimbus.dir`?"]);
+    refused(&["--set", "nimbus.dirr=x", "list", "--set", NOBODY], 8, &["did you mean `nimbus.dir`?"]);
+    refused(&["--set", "nimbus.seeds=127.0.0.1:2", "list", "--set", NOBODY], 6, &["tried 127.0.0.1:1 "]);
+}
+
+#[test]
 fn submit_refuses_what_is_no_topology_before_it_asks_anybody() {
     let tmp = tempfile::tempdir().unwrap();
     let submit = |file: &str, says: &[&str]| refused(&["submit", file, "--name", "x", "--set", NOBODY], 8, says);
