@@ -9,8 +9,8 @@ use crate::io::{Io, Via};
 use crate::limits::PULL_ITEMS_MAX;
 use crate::queue::FrameQueue;
 use saetta_ring::prefetch;
-use saetta_tuple::frame::{BIRTH, BIRTH_BYTES, END, Frame, HANDLE, HEADER_BYTES, Header, frame_bytes};
-use saetta_tuple::{Emit, EncodeError, Encoder};
+use saetta_tuple::Emit;
+use saetta_tuple::frame::{END, Frame, HANDLE, Header};
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
@@ -25,6 +25,16 @@ pub(crate) struct Output {
     pub(crate) subscriptions: Vec<Subscription>,
     /// The only lane (and, in this loop, executor) behind all targets of the only subscription, if it is so.
     pub(crate) single: Option<Via>,
+    /// The only task of the only subscription, in this worker: nothing to choose and nothing to look up.
+    pub(crate) fixed: Option<Fixed>,
+}
+
+/// A route known when the engine was built. Executors of this worker never change place.
+#[derive(Clone, Copy)]
+pub(crate) struct Fixed {
+    pub(crate) target: u32,
+    pub(crate) credit: u32,
+    pub(crate) via: Via,
 }
 
 /// An iterator a component left to be pulled: true = used up.
@@ -154,6 +164,16 @@ impl Out {
         Ok(())
     }
 
+    /// Keeps the refused frame in `io.scratch`.
+    #[cold]
+    fn keep_scratch(&mut self, io: &mut Io) -> Result<(), Fail> {
+        let frame = std::mem::take(&mut io.scratch);
+        let kept = self.keep(io, &frame, true);
+        io.scratch = frame;
+        self.transferred += u64::from(kept.is_ok());
+        kept
+    }
+
     /// Sends one frame or keeps it.
     #[inline]
     fn send(&mut self, io: &mut Io, target: u32, frame: &[u8], bounded: bool) -> Result<(), Fail> {
@@ -231,7 +251,10 @@ impl<'a> Cx<'a> {
     /// Place of the output stream that this Rust type names; `None` where the wiring never declared it, so nobody can read it.
     #[inline]
     pub fn output(&self, tag: std::any::TypeId) -> Option<usize> {
-        self.out.outputs[self.index].iter().position(|o| o.tag == tag)
+        match &self.out.outputs[self.index][..] {
+            [first, ..] if first.tag == tag => Some(0),
+            all => all.iter().position(|o| o.tag == tag),
+        }
     }
 
     /// Fails the input being handled.
@@ -289,6 +312,47 @@ impl<'a> Cx<'a> {
         let birth = if self.out.is_spout { if self.out.sampler.take() { Some(self.io.now_ns()) } else { None } } else { self.birth_ns };
         let source = self.task();
         let (io, out) = (&mut *self.io, &mut *self.out);
+        let declared = &out.outputs[self.index][output];
+        if let Some(fixed) = declared.fixed
+            && out.outbox_bytes == 0
+            && io.has_room(fixed.via)
+        {
+            let header = Header { len: 0, stream: declared.stream, flags: 0, target: fixed.target, source };
+            let buffer = match fixed.via {
+                Via::Lane(lane) => &mut io.lanes[lane as usize].staging,
+                Via::Local(executor) => io.inboxes[executor as usize].lanes[0].tail(),
+                Via::Remote(_) | Via::Nowhere => unreachable!("a fixed route stays in the worker"),
+            };
+            let start = buffer.len();
+            let result = match io.encoder.append_frame(header, birth, value, buffer) {
+                Err(e) => Err(Fail::Drop(e.to_string())),
+                Ok(_) => {
+                    let n = buffer.len() - start;
+                    let credit = &mut io.credits[fixed.credit as usize];
+                    if credit.admits(n) {
+                        credit.spend(n);
+                        out.transferred += 1;
+                        match fixed.via {
+                            Via::Lane(lane) => {
+                                io.sent_bytes += n as u64;
+                                io.lanes[lane as usize].staged(start);
+                            }
+                            Via::Local(executor) => io.inboxes[executor as usize].pending = true,
+                            Via::Remote(_) | Via::Nowhere => {}
+                        }
+                        return;
+                    }
+                    io.scratch.clear();
+                    io.scratch.extend_from_slice(&buffer[start..]);
+                    buffer.truncate(start);
+                    out.keep_scratch(io)
+                }
+            };
+            if let Err(why) = result {
+                self.fail(why);
+            }
+            return;
+        }
         let Output { stream, subscriptions, single, .. } = &mut out.outputs[self.index][output];
         let result = match &mut subscriptions[..] {
             [] => Ok(()),
@@ -309,7 +373,7 @@ impl<'a> Cx<'a> {
                             Via::Nowhere => unreachable!("has no room"),
                         };
                         let start = buffer.len();
-                        match write_frame(&mut io.encoder, buffer, header, birth, value) {
+                        match io.encoder.append_frame(header, birth, value, buffer) {
                             Err(e) => Err(Fail::Drop(e.to_string())),
                             Ok(archive) => {
                                 let target = match early {
@@ -338,11 +402,7 @@ impl<'a> Cx<'a> {
                                     io.scratch.clear();
                                     io.scratch.extend_from_slice(&buffer[start..]);
                                     buffer.truncate(start);
-                                    let frame = std::mem::take(&mut io.scratch);
-                                    let kept = out.keep(io, &frame, true);
-                                    io.scratch = frame;
-                                    out.transferred += u64::from(kept.is_ok());
-                                    kept
+                                    out.keep_scratch(io)
                                 }
                             }
                         }
@@ -372,7 +432,7 @@ impl<'a> Cx<'a> {
         let mut frame = std::mem::take(&mut io.scratch);
         frame.clear();
         let header = Header { len: 0, stream: out.outputs[index][output].stream, flags: 0, target: 0, source };
-        let mut result = write_frame(&mut io.encoder, &mut frame, header, birth, value).map_err(|e| Fail::Drop(e.to_string()));
+        let mut result = io.encoder.append_frame(header, birth, value, &mut frame).map_err(|e| Fail::Drop(e.to_string()));
         if let Ok(archive) = result.clone() {
             let mut subscriptions = std::mem::take(&mut out.outputs[index][output].subscriptions);
             for subscription in &mut subscriptions {
@@ -420,34 +480,3 @@ impl<'a> Cx<'a> {
         }
     }
 }
-
-/// Appends one frame to `buffer`; returns where its archive lies in it. On error `buffer` is as before.
-#[inline(always)]
-fn write_frame<E: Emit>(
-    encoder: &mut Encoder,
-    buffer: &mut Vec<u8>,
-    mut header: Header,
-    birth: Option<u64>,
-    value: &E,
-) -> Result<std::ops::Range<usize>, EncodeError> {
-    let start = buffer.len();
-    buffer.extend_from_slice(&[0; HEADER_BYTES]);
-    if let Some(birth) = birth {
-        buffer.extend_from_slice(&birth.to_le_bytes());
-        header.flags |= BIRTH;
-    }
-    let archive = buffer.len();
-    if let Err(e) = encoder.append(value, buffer) {
-        buffer.truncate(start);
-        return Err(e);
-    }
-    let end = buffer.len();
-    header.len = (end - start - HEADER_BYTES) as u32;
-    buffer[start..start + HEADER_BYTES].copy_from_slice(&header.encode());
-    // Eight zeros and a cut are two stores of fixed size; the exact number would be a call.
-    buffer.extend_from_slice(&[0; 8]);
-    buffer.truncate(start + frame_bytes(header.len as usize));
-    Ok(archive..end)
-}
-
-const _: () = assert!(BIRTH_BYTES == 8);

@@ -4,7 +4,7 @@ use crate::affinity::pin;
 use crate::component::{Component, Fail, Progress};
 use crate::core_loop::{Command, CoreLoop, LaneFrom, Links};
 use crate::credit::{CreditIn, CreditOut, SharedLimit};
-use crate::emit::{Cx, Out, Output, Pace, Sampler};
+use crate::emit::{Cx, Fixed, Out, Output, Pace, Sampler};
 use crate::executor::Executor;
 use crate::grouping::Subscription;
 use crate::io::{Dest, Inbox, Io, Via};
@@ -513,7 +513,14 @@ impl<'a> Builder<'a> {
                     }
                     _ => None,
                 };
-                Ok(Output { stream: self.streams.0[&(spec.id.clone(), output.name.clone())], tag: *tag, subscriptions, single })
+                let fixed = match (&subscriptions[..], single) {
+                    ([only], Some(via)) if only.targets.len() == 1 => {
+                        let target = only.targets[0];
+                        Some(Fixed { target, credit: dests[target as usize].credit, via })
+                    }
+                    _ => None,
+                };
+                Ok(Output { stream: self.streams.0[&(spec.id.clone(), output.name.clone())], tag: *tag, subscriptions, single, fixed })
             })
             .collect()
     }

@@ -21,7 +21,7 @@ pub use component::{Archived, Bolt, Cx, Emits, Handle, Outcome, Progress, Spout}
 pub use grouping::{All, Global, GroupingFor, Shuffle};
 pub use run::{Latency, RunOptions, Summary, run};
 pub use saetta_engine::Fail;
-pub use saetta_model::config::{Config, ConfigError};
+pub use saetta_model::config::{Config, ConfigError, Source as ConfigSource};
 pub use saetta_tuple::{Emit, Fields, KeyField, StreamType, Tuple, WireType, tuple};
 pub use stepped::Stepped;
 pub use topology::{BoltBuilder, SpoutBuilder, Stream, Topology};

@@ -7,13 +7,13 @@ use crate::wire::WireType;
 use rkyv::bytecheck::CheckBytes;
 use rkyv::rancor::{Failure, Strategy};
 use rkyv::ser::Serializer;
-use rkyv::ser::allocator::ArenaHandle;
+use rkyv::ser::allocator::SubAllocator;
 use rkyv::validation::Validator;
 use rkyv::validation::archive::ArchiveValidator;
 use rkyv::{Archive, Portable, Serialize};
 
-/// What an encoder serialises with: a bounded writer, an arena for nested vectors, no sharing (so no Rc or Arc).
-pub type EncodeStrategy<'a> = Strategy<Serializer<Appender<'a>, ArenaHandle<'a>, ()>, Failure>;
+/// What an encoder serialises with: a bounded writer, bounded scratch for nested vectors, no sharing (so no Rc or Arc).
+pub type EncodeStrategy<'a> = Strategy<Serializer<Appender<'a>, SubAllocator<'a>, ()>, Failure>;
 /// What a check validates with: bounds and depth, no sharing.
 pub type CheckStrategy<'a> = Strategy<Validator<ArchiveValidator<'a>, ()>, Failure>;
 
