@@ -76,7 +76,12 @@ pub(crate) fn report(counts: &Counts, summary: &Summary, json: bool) -> Result<(
         stdout.write_all(lines.as_bytes())
     };
     match written {
-        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(e.into()),
-        _ => Ok(()),
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => return Err(e.into()),
+        _ => {}
+    }
+    // Counts that miss something must not look like counts.
+    match summary.components.values().map(|c| c.failed).sum::<u64>() {
+        0 => Ok(()),
+        failed => Err(format!("{failed} inputs failed, so words are missing from these counts; why stands above").into()),
     }
 }

@@ -87,10 +87,10 @@ impl Read {
         Ok(!self.piece.is_empty())
     }
 
-    /// Where to cut `piece`, which holds more than a line may.
+    /// Where to cut `piece`, which holds one byte more than a line may: the white space behind a word of the greatest length.
     fn cut(&self) -> std::result::Result<usize, Fail> {
         // ASCII white space only is looked for: it is never part of a longer character.
-        match self.piece[..LINE_BYTES_MAX].iter().rposition(u8::is_ascii_whitespace) {
+        match self.piece.iter().rposition(u8::is_ascii_whitespace) {
             Some(at) => Ok(at + 1),
             None => Err(self.fatal(format!("{}: a word of more than 1 MiB at byte offset {}; this is no text", self.name(), self.offset))),
         }

@@ -116,6 +116,27 @@ fn a_word_of_more_than_a_megabyte_is_named_by_its_offset() {
 }
 
 #[test]
+fn a_word_of_just_a_megabyte_is_a_word() {
+    let word = "x".repeat(1 << 20);
+    for text in [format!("aa {word} bb"), format!("{word}\nbb"), word.clone()] {
+        let (_, counts) = counted(&[file(text.as_bytes()).path().to_str().unwrap()]);
+        assert_eq!(counts, independent(&text));
+    }
+}
+
+#[test]
+fn counts_that_miss_something_end_with_an_error() {
+    let f = file(format!("{}\n", "x".repeat(600_000)).repeat(20).as_bytes());
+    let out =
+        wordcount(&[f.path().to_str().unwrap(), "--json", "--set", "executor.outbox.bytes=4096", "--set", "executor.inbox.bytes=4096"]);
+    let json: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert!(json["total"].as_u64().unwrap() < 20, "so small an outbox takes no second line of this length");
+    assert_eq!(out.status.code(), Some(1));
+    let stderr = text_of(&out.stderr);
+    assert!(stderr.contains("executor.outbox.bytes") && stderr.contains("missing from these counts"), "{stderr}");
+}
+
+#[test]
 fn standard_input_is_read_where_a_dash_stands() {
     let mut child = Command::new(env!("CARGO_BIN_EXE_wordcount"))
         .args(["run", "-", "--json"])
