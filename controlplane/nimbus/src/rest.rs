@@ -20,7 +20,8 @@ use crate::leader::{Known, Shared, Term};
 use crate::status;
 use crate::submit::{self, SubmitRequest, Submitted};
 use axum::body::{Body, Bytes};
-use axum::extract::{Path, Request, State};
+use axum::extract::{FromRequestParts, Path, Request, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
@@ -39,6 +40,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use subtle::ConstantTimeEq;
 
+/// Largest sum of header names and values, bytes.
+const HEADER_BYTES_MAX: usize = 16 << 10;
 /// Largest JSON body. A record is at most 1 MB in the store, so nothing larger could be kept.
 const JSON_BYTES_MAX: usize = 2 << 20;
 /// Longest wait that a kill may ask for, seconds: a year.
@@ -116,6 +119,18 @@ impl IntoResponse for ApiError {
     }
 }
 
+/// The part of an address that names something. One that is no text is refused in our form, not the library's.
+struct Segment(String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Segment {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let path = Path::<String>::from_request_parts(parts, state).await;
+        path.map(|Path(text)| Segment(text)).map_err(|e| ApiError::new(StatusCode::BAD_REQUEST, format!("the address cannot be read: {e}")))
+    }
+}
+
 /// Puts the envelope around an object.
 fn envelope<T: Serialize>(kind: &str, fields: &T) -> Json<Value> {
     let mut body = serde_json::to_value(fields).expect("answers are always JSON");
@@ -127,6 +142,14 @@ fn envelope<T: Serialize>(kind: &str, fields: &T) -> Json<Value> {
 
 /// Refuses what a browser on a foreign page could send.
 async fn guard(request: Request, next: Next) -> Response {
+    let header_bytes: usize = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
+    if header_bytes > HEADER_BYTES_MAX {
+        let why = format!("the headers are larger than {HEADER_BYTES_MAX} bytes");
+        return ApiError::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, why).into_response();
+    }
+    if request.headers().get_all(header::HOST).iter().count() > 1 {
+        return ApiError::new(StatusCode::BAD_REQUEST, "there is more than one Host header".into()).into_response();
+    }
     let host = request.headers().get(header::HOST).and_then(|h| h.to_str().ok()).or_else(|| request.uri().authority().map(|a| a.as_str()));
     let Some(host) = host.filter(|h| is_loopback_host(h)).map(str::to_owned) else {
         return ApiError::new(
@@ -248,7 +271,7 @@ async fn holds(shared: &Arc<Shared>, sha256: &str) -> Result<bool, ApiError> {
     tokio::task::spawn_blocking(move || shared.home.holds(&sha256)).await.map_err(|e| ApiError::internal(e.to_string()))
 }
 
-async fn put_blob(State(shared): State<Arc<Shared>>, Path(sha256): Path<String>, request: Request) -> Result<Response, ApiError> {
+async fn put_blob(State(shared): State<Arc<Shared>>, Segment(sha256): Segment, request: Request) -> Result<Response, ApiError> {
     let length = announced(request.headers());
     let early = match leading(&shared).await {
         Err(e) => Err(e),
@@ -279,7 +302,7 @@ async fn put_blob(State(shared): State<Arc<Shared>>, Path(sha256): Path<String>,
 }
 
 /// Lets a client find out that it need not upload; a yes holds for as long as an upload would.
-async fn has_blob(State(shared): State<Arc<Shared>>, Path(sha256): Path<String>) -> Result<Response, ApiError> {
+async fn has_blob(State(shared): State<Arc<Shared>>, Segment(sha256): Segment) -> Result<Response, ApiError> {
     leading(&shared).await?;
     let sha256 = checked_sha256(&sha256)?;
     let whole = holds(&shared, sha256).await?;
@@ -315,7 +338,7 @@ async fn list(State(shared): State<Arc<Shared>>) -> Result<Response, ApiError> {
     Ok(envelope("TopologyList", &fields).into_response())
 }
 
-async fn show(State(shared): State<Arc<Shared>>, Path(topology): Path<String>) -> Result<Response, ApiError> {
+async fn show(State(shared): State<Arc<Shared>>, Segment(topology): Segment) -> Result<Response, ApiError> {
     leading(&shared).await?;
     let known = Known::read(&*shared.store).await?;
     let id = find(&known, &topology)?;
@@ -335,7 +358,7 @@ struct KillRequest {
     wait_secs: Option<f64>,
 }
 
-async fn kill(State(shared): State<Arc<Shared>>, Path(topology): Path<String>, request: Request) -> Result<Response, ApiError> {
+async fn kill(State(shared): State<Arc<Shared>>, Segment(topology): Segment, request: Request) -> Result<Response, ApiError> {
     let body = read_body(request).await;
     let term = leading(&shared).await?;
     let body = body?;
@@ -386,7 +409,7 @@ fn authenticated(shared: &Shared, headers: &HeaderMap) -> Result<(), ApiError> {
     ))
 }
 
-async fn internal_blob(State(shared): State<Arc<Shared>>, Path(sha256): Path<String>, headers: HeaderMap) -> Result<Response, ApiError> {
+async fn internal_blob(State(shared): State<Arc<Shared>>, Segment(sha256): Segment, headers: HeaderMap) -> Result<Response, ApiError> {
     authenticated(&shared, &headers)?;
     let sha256 = checked_sha256(&sha256)?;
     let not_here =
@@ -401,7 +424,7 @@ async fn internal_blob(State(shared): State<Arc<Shared>>, Path(sha256): Path<Str
     Ok(response)
 }
 
-async fn internal_key(State(shared): State<Arc<Shared>>, Path(id): Path<String>, headers: HeaderMap) -> Result<Response, ApiError> {
+async fn internal_key(State(shared): State<Arc<Shared>>, Segment(id): Segment, headers: HeaderMap) -> Result<Response, ApiError> {
     authenticated(&shared, &headers)?;
     let id = Name::new(&id).map_err(|e| ApiError::invalid(e.to_string()))?;
     let reading = {

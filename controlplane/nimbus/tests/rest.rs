@@ -426,6 +426,22 @@ async fn foreign_pages_cannot_change_anything() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn odd_addresses_and_headers_are_refused_in_the_same_form_as_all_else() {
+    let w = world(&["n1"]).await;
+    for path in ["/api/v1/topologies/%ff%fe", "/api/v1/blobs/%ff", "/internal/v1/blobs/%ff", "/internal/v1/topologies/%ff/key"] {
+        let (status, answer) = w.client.get(path).await;
+        assert_eq!(status, 400, "{path}: {answer}");
+        error_of(&answer);
+    }
+    let (status, answer) = w.client.send("GET", "/livez", &[("x-long", &"x".repeat(20_000))], vec![]).await;
+    assert_eq!(status, 431, "{answer}");
+    error_of(&answer);
+    let (status, answer) = w.client.send("GET", "/livez", &[("host", "127.0.0.1"), ("host", "example.org")], vec![]).await;
+    assert_eq!(status, 400, "{answer}");
+    error_of(&answer);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn binaries_and_keys_are_only_for_who_knows_the_secret() {
     let w = world(&["n1"]).await;
     let sha = w.client.upload(&binary()).await;
