@@ -45,6 +45,7 @@ use saetta_model::cluster::divide_cores;
 use saetta_model::{Config, Name, SupervisorInfo};
 use saetta_store::Store;
 use slot::Times;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -106,6 +107,14 @@ impl SupervisorOptions {
         if seeds.is_empty() {
             return Err(SupervisorError::Options("nimbus.seeds names no address; write host:port, several by comma".into()));
         }
+        let host = text("supervisor.host");
+        let is_address = |host: &str| host.parse::<IpAddr>().is_ok_and(|ip| !ip.is_unspecified() && !ip.is_multicast());
+        let is_name = |host: &str| host.parse::<IpAddr>().is_err() && host.split('.').all(is_label);
+        if !is_address(&host) && !is_name(&host) {
+            return Err(SupervisorError::Options(format!(
+                "supervisor.host = {host:?}: other machines reach this one's workers there; write its address or its host name"
+            )));
+        }
         let secret_file = match config.text("cluster.secret.file") {
             Some(path) => PathBuf::from(path),
             None => PathBuf::from(text("nimbus.dir")).join("cluster.secret"),
@@ -113,7 +122,7 @@ impl SupervisorOptions {
         Ok(SupervisorOptions {
             dir: PathBuf::from(text("supervisor.dir")),
             id,
-            host: text("supervisor.host"),
+            host,
             rack: text("supervisor.rack"),
             ports: config.numbers("supervisor.slots.ports").expect("has a default").into_iter().map(|p| p as u16).collect(),
             cores: config.numbers("supervisor.cores"),
@@ -125,6 +134,11 @@ impl SupervisorOptions {
             workers_end_with_supervisor: false,
         })
     }
+}
+
+/// True for one part of a host name.
+fn is_label(label: &str) -> bool {
+    !label.is_empty() && !label.starts_with('-') && label.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
 }
 
 /// Starts supervisors.
@@ -251,5 +265,27 @@ async fn bound_logs(logs: PathBuf, bytes_max: u64) {
         every.tick().await;
         let logs = logs.clone();
         let _ = tokio::task::spawn_blocking(move || logs::bound_all(&logs, bytes_max)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use saetta_model::config::Owner;
+
+    #[test]
+    fn a_host_is_an_address_or_a_name_that_others_can_use() {
+        let options = |host: &str| {
+            let mut config = Config::new(Owner::Daemon);
+            config.set_pair(&format!("supervisor.host={host}")).unwrap();
+            SupervisorOptions::from_config(&config)
+        };
+        for good in ["127.0.0.1", "10.1.2.3", "::1", "fd00::7", "localhost", "rack-1.node_7.example"] {
+            assert_eq!(options(good).unwrap().host, good);
+        }
+        for bad in ["", "0.0.0.0", "::", "224.0.0.1", "a b", "a..b", "node:6700", "[::1]", "http://node", "-a"] {
+            let e = options(bad).unwrap_err().to_string();
+            assert!(e.contains("supervisor.host"), "{bad}: {e}");
+        }
     }
 }
