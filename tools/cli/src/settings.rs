@@ -40,8 +40,14 @@ pub(crate) fn load(global: &Global, reader: Reader) -> Outcome<Settings> {
         all.extend(read_file(path)?);
     }
     for (variable, value) in std::env::vars_os() {
-        let (Ok(variable), Ok(value)) = (variable.into_string(), value.into_string()) else { continue };
-        let Some(rest) = variable.strip_prefix("SAETTA__") else { continue };
+        if !variable.as_encoded_bytes().starts_with(b"SAETTA__") {
+            continue;
+        }
+        let (Ok(variable), Ok(value)) = (variable.clone().into_string(), value.into_string()) else {
+            let place = format!("environment {}", variable.display());
+            return Err(invalid(&ConfigError { place, what: "it is not UTF-8".into() }));
+        };
+        let rest = &variable["SAETTA__".len()..];
         let dotted = rest.replace("__", ".");
         let key =
             KEYS.iter().map(|k| k.name).find(|n| n.eq_ignore_ascii_case(&dotted)).map_or_else(|| dotted.to_lowercase(), str::to_owned);

@@ -1,6 +1,7 @@
 //! What a shell sees of `saetta` where no cluster is needed: exit codes, and that errors say what to do.
 
 use assert_cmd::Command;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
@@ -140,6 +141,15 @@ fn set_wins_over_the_environment_and_that_over_the_file() {
     command.env("SAETTA__NIMBUS__SEEDS", "127.0.0.1:2");
     let stderr = ran(command).2;
     assert!(stderr.contains("127.0.0.1:3") && !stderr.contains("127.0.0.1:2"), "{stderr}");
+}
+
+#[test]
+fn a_variable_that_is_no_text_is_refused_and_not_passed_over() {
+    let mut command = saetta(&["list"]);
+    command.env("SAETTA__NIMBUS__SEEDS", std::ffi::OsStr::from_bytes(b"127.0.0.1:1\xff"));
+    let (code, _, stderr) = ran(command);
+    assert_eq!(code, 8, "{stderr}");
+    assert!(stderr.contains("SAETTA__NIMBUS__SEEDS: it is not UTF-8"), "{stderr}");
 }
 
 #[test]
