@@ -66,7 +66,7 @@ pub(crate) fn report(counts: &Counts, summary: &Summary, json: bool) -> Result<(
     let total: u64 = all.values().sum();
     let mut stdout = std::io::stdout().lock();
     let written = if json {
-        let object = serde_json::json!({ "counts": all, "total": total, "rate_per_sec": summary.rate_per_sec, "elapsed_sec": summary.elapsed_sec, "latency": summary.latency, "components": summary.components });
+        let object = serde_json::json!({ "counts": all, "total": total, "rate_per_sec": summary.rate_per_sec, "elapsed_sec": summary.elapsed_sec, "latency": summary.latency, "components": summary.components, "errors": summary.errors });
         writeln!(stdout, "{object}")
     } else {
         let mut top: Vec<(&str, u64)> = all.iter().map(|(word, n)| (*word, *n)).collect();
