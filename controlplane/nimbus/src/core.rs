@@ -41,7 +41,8 @@ pub struct Settings {
 
 /// How long an answer of a worker on a node without supervisor counts.
 pub const PROBE_EVERY_MS: u64 = 5_000;
-/// Longest wait, after its assignment is gone, for beats to stop naming a killed topology.
+/// Longest wait, after its assignment is gone, for the workers of a killed topology to be gone: for beats to stop naming it, and for
+/// supervisors that are away to come back.
 pub const WORKERS_GONE_MAX_MS: u64 = 30_000;
 /// Beats, newer than the kill, that must call a worker drained before the wait ends early.
 const DRAINED_BEATS: u32 = 2;
@@ -101,6 +102,8 @@ pub enum Action {
     Remove {
         /// Topology id.
         topology: Name,
+        /// Nodes without supervisor on which a worker of it may still run, because the wait is over. It ends when its supervisor is back.
+        may_run_on: BTreeSet<Name>,
     },
     /// Write `finished` into the record.
     Finish {
@@ -166,7 +169,7 @@ pub struct Explanation {
 #[derive(Debug)]
 pub struct Core {
     settings: Settings,
-    /// Nodes that an assignment names and that have no supervisor now.
+    /// Nodes that an assignment, or the last one of a killed topology, names and that have no supervisor now.
     absent: BTreeMap<Name, Absence>,
     /// Topologies on their way out.
     dying: BTreeMap<Name, Dying>,
@@ -199,6 +202,8 @@ struct Dying {
     drained: BTreeMap<(Name, u16), (u64, u32)>,
     /// When the assignment was first seen gone.
     unassigned_ms: Option<u64>,
+    /// The assignment as last seen; `None` where this leader never saw one.
+    last: Option<Assignment>,
 }
 
 /// What a round depends on; when it differs from the last round's, there is reason for another.
@@ -287,7 +292,7 @@ impl Core {
 
     /// Keeps `absent` equal to the nodes that hold workers and have no supervisor.
     fn note_absence(&mut self, cluster: &Cluster, now: Now) {
-        let named: BTreeSet<&Name> = cluster.assignments.values().flat_map(|a| a.workers.iter().map(|w| &w.slot.node)).collect();
+        let named: BTreeSet<&Name> = holding(cluster, &self.dying).flat_map(|(_, a)| a.workers.iter().map(|w| &w.slot.node)).collect();
         self.absent.retain(|node, _| named.contains(node) && !cluster.supervisors.contains_key(node));
         for node in named.into_iter().filter(|n| !cluster.supervisors.contains_key(*n)) {
             self.absent.entry(node.clone()).or_insert(Absence { since_ms: now.mono_ms, answer: None, asking: false });
@@ -308,9 +313,7 @@ impl Core {
             if absence.asking || fresh || now.mono_ms < absence.since_ms + absent_max_ms {
                 continue;
             }
-            let workers: Vec<ProbeTarget> = cluster
-                .assignments
-                .iter()
+            let workers: Vec<ProbeTarget> = holding(cluster, &self.dying)
                 .flat_map(|(topology, a)| a.on(node).map(move |p| (topology, a, p)))
                 .map(|(topology, a, p)| ProbeTarget {
                     topology: topology.clone(),
@@ -353,6 +356,9 @@ impl Core {
             let dying = self.dying.entry(id.clone()).or_default();
             if let Some(assignment) = cluster.assignments.get(id) {
                 dying.unassigned_ms = None;
+                if dying.last.as_ref() != Some(assignment) {
+                    dying.last = Some(assignment.clone());
+                }
                 let drained = dying.drained(cluster, id, assignment);
                 if now.wall_ms >= deadline_ms || drained {
                     actions.push(Action::Unassign { topology: id.clone() });
@@ -371,8 +377,9 @@ impl Core {
                 .keys()
                 .filter_map(|s| cluster.beats.get(s))
                 .any(|b| b.workers.iter().any(|w| w.topology == id.as_str()));
-            if !named || now.mono_ms >= since_ms + WORKERS_GONE_MAX_MS {
-                actions.push(Action::Remove { topology: id.clone() });
+            let may_run_on = dying.may_run_on(cluster, id, &self.absent);
+            if !named && may_run_on.is_empty() || now.mono_ms >= since_ms + WORKERS_GONE_MAX_MS {
+                actions.push(Action::Remove { topology: id.clone(), may_run_on });
             }
         }
     }
@@ -495,6 +502,27 @@ impl Dying {
         }
         all
     }
+
+    /// Nodes without supervisor on which a worker may still run once the assignment is gone: nobody there ends it, and no answer to a
+    /// probe says that it has gone. A leader that never saw the assignment goes by what the supervisors said last.
+    fn may_run_on(&self, cluster: &Cluster, id: &Name, absent: &BTreeMap<Name, Absence>) -> BTreeSet<Name> {
+        let away = |node: &Name| !cluster.supervisors.contains_key(node);
+        let Some(last) = &self.last else {
+            let names_it = |b: &SupervisorBeat| b.workers.iter().any(|w| w.topology == id.as_str() && w.pid != 0);
+            return cluster.beats.iter().filter(|(node, b)| away(node) && names_it(b)).map(|(node, _)| node.clone()).collect();
+        };
+        let silent = |p: &Placement| {
+            let answer = absent.get(&p.slot.node).and_then(|a| a.answer.as_ref());
+            answer.is_some_and(|(_, alive)| !alive.contains(&p.id))
+        };
+        last.workers.iter().filter(|p| away(&p.slot.node) && !silent(p)).map(|p| p.slot.node.clone()).collect()
+    }
+}
+
+/// Assignments whose workers may run: those that are stored, and the last ones of killed topologies that are not yet removed.
+fn holding<'a>(cluster: &'a Cluster, dying: &'a BTreeMap<Name, Dying>) -> impl Iterator<Item = (&'a Name, &'a Assignment)> {
+    let ending = dying.iter().filter(|(id, _)| cluster.topologies.contains_key(*id) && !cluster.assignments.contains_key(*id));
+    cluster.assignments.iter().chain(ending.filter_map(|(id, d)| Some((id, d.last.as_ref()?))))
 }
 
 fn reason_between(before: Option<&Inputs>, now: &Inputs) -> Option<Reason> {

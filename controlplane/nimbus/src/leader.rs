@@ -408,12 +408,17 @@ async fn perform(
             info!(%topology, "unassigned; its workers end");
             Ok(vec![Family::Assignments])
         }
-        Action::Remove { topology } => {
+        Action::Remove { topology, may_run_on } => {
             {
                 let _one_at_a_time = shared.changing.lock().await;
                 store.delete_topology(lead, &topology).await?;
             }
-            info!(%topology, "removed");
+            if may_run_on.is_empty() {
+                info!(%topology, "removed");
+            } else {
+                let nodes = may_run_on.iter().map(Name::as_str).collect::<Vec<_>>().join(", ");
+                warn!(%topology, %nodes, "removed, but a worker of it may still run on nodes whose supervisor is away; it ends when its supervisor is back");
+            }
             sweep(shared, term).await;
             Ok(vec![Family::Topologies, Family::Assignments])
         }

@@ -240,8 +240,10 @@ impl World {
                 self.say(format!("unassign {topology}"));
                 self.cluster.assignments.remove(&topology);
             }
-            Action::Remove { topology } => {
-                self.say(format!("remove {topology}"));
+            Action::Remove { topology, may_run_on } => {
+                let nodes: Vec<&str> = may_run_on.iter().map(Name::as_str).collect();
+                let left = if nodes.is_empty() { String::new() } else { format!(", may still run on {}", nodes.join(" ")) };
+                self.say(format!("remove {topology}{left}"));
                 self.cluster.topologies.remove(&topology);
             }
             Action::Finish { topology } => {
