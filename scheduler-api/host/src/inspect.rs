@@ -9,7 +9,7 @@ use object::{LittleEndian, Object, ObjectSection, ObjectSymbol};
 use saetta_sdk::abi::{self, Field};
 use serde::Deserialize;
 use std::io::Read;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 /// Largest plugin file that is read, in bytes; a larger one is refused.
@@ -48,11 +48,15 @@ pub struct AbiVersion {
 #[error("{0}")]
 pub struct Refused(pub String);
 
-/// Checks owner's rights, ELF header, exported symbol and manifest.
+/// Checks that it is no link, owner's rights, ELF header, exported symbol and manifest.
 pub fn inspect(path: &Path) -> Result<Manifest, Refused> {
     let refuse = |what: String| Err(Refused(format!("{}: {what}", path.display())));
-    let mut file = match std::fs::File::open(path) {
+    let no_follow = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
+    let mut file = match std::fs::OpenOptions::new().read(true).custom_flags(no_follow).open(path) {
         Ok(file) => file,
+        Err(e) if e.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => {
+            return refuse("is a symbolic link, so what runs could be exchanged from elsewhere; put the plugin itself there".to_owned());
+        }
         Err(e) => return refuse(format!("{e}; build the plugin, or set scheduler.plugin.dir")),
     };
     let meta = match file.metadata() {

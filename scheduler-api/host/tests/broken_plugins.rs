@@ -304,6 +304,9 @@ fn files_that_are_no_plugin_are_refused_before_their_code_runs() {
     file("open", &even);
     std::fs::set_permissions(dir.path().join("libsaetta_open.so"), std::fs::Permissions::from_mode(0o666)).unwrap();
     fails(options("open", dir.path()), &["writable for others (mode 666"]);
+
+    std::os::unix::fs::symlink(shipped_dir().join("libsaetta_even.so"), dir.path().join("libsaetta_link.so")).unwrap();
+    fails(options("link", dir.path()), &["libsaetta_link.so", "is a symbolic link"]);
 }
 
 #[test]
