@@ -7,7 +7,7 @@
 use crate::round::{self, Built};
 use saetta_model::assignment::{Assignment, Placement};
 use saetta_model::beat::{SupervisorBeat, WorkerBeat};
-use saetta_model::cluster::Supervisors;
+use saetta_model::cluster::{SlotId, Supervisors};
 use saetta_model::parallelism::Layout;
 use saetta_model::{Name, TopologyRecord, TopologyState};
 use saetta_sched_host::{How, Reason, TopologyPlan};
@@ -417,9 +417,16 @@ impl Core {
         if topologies.is_empty() {
             return;
         }
+        let mut supervisors = cluster.supervisors.clone();
+        let held = held_unread(cluster);
+        for (slot, _) in held.iter().filter(|(slot, _)| topologies.iter().all(|t| t.current.at(slot).is_none())) {
+            if let Some(supervisor) = supervisors.get_mut(&slot.node) {
+                supervisor.slots.retain(|s| s.port != slot.port);
+            }
+        }
         self.rounds += 1;
         self.in_flight = Some(self.rounds);
-        actions.push(Action::Round(Box::new(Round { id: self.rounds, reason, supervisors: cluster.supervisors.clone(), topologies })));
+        actions.push(Action::Round(Box::new(Round { id: self.rounds, reason, supervisors, topologies })));
     }
 
     /// Checks a plan against the cluster as it is now, and turns it into what to write.
@@ -434,7 +441,7 @@ impl Core {
             .collect();
         // A slot is free only when no stored assignment names it: two topologies never stand in one slot, in whatever order
         // supervisors read their assignments. One that is given up in this round can be dealt out in the next.
-        let mut taken: BTreeMap<_, Name> = BTreeMap::new();
+        let mut taken = held_unread(cluster);
         for (id, assignment) in &cluster.assignments {
             taken.extend(self.kept(cluster, assignment, now).workers.into_iter().map(|p| (p.slot, id.clone())));
         }
@@ -517,6 +524,16 @@ impl Dying {
         };
         last.workers.iter().filter(|p| away(&p.slot.node) && !silent(p)).map(|p| p.slot.node.clone()).collect()
     }
+}
+
+/// Slots on which, by the beats, topologies run whose assignment cannot be read: nobody else may have them.
+fn held_unread(cluster: &Cluster) -> BTreeMap<SlotId, Name> {
+    let workers = cluster.beats.iter().flat_map(|(node, b)| b.workers.iter().map(move |w| (node, w)));
+    let held = workers.filter_map(|(node, w)| {
+        let topology = cluster.unreadable.get(w.topology.as_str())?;
+        Some((SlotId { node: node.clone(), port: w.port }, topology.clone()))
+    });
+    held.collect()
 }
 
 /// Assignments whose workers may run: those that are stored, and the last ones of killed topologies that are not yet removed.

@@ -14,6 +14,8 @@
 //! beat NODE TOPOLOGY=WORD..     a beat of a supervisor: running, drained, ended, or none for no worker
 //! probe NODE alive|dead|TOPOLOGY   answer to the probe that is out: all, none, or the workers of one topology
 //! leader                        a new leader takes over
+//! garble TOPOLOGY               its stored assignment cannot be read any more
+//! mend TOPOLOGY                 it can be read again
 //! away                          the leader's store was away and is back
 //! plan steal|vanish             the next plan is bad: a foreign slot, or a node that has gone since
 //! ```
@@ -87,6 +89,8 @@ struct World {
     plan: Option<String>,
     /// Workers a probe that is out asks, by node.
     asked: BTreeMap<Name, Vec<(Name, u64)>>,
+    /// Assignments that cannot be read now.
+    hidden: BTreeMap<Name, Assignment>,
     said: String,
 }
 
@@ -99,6 +103,7 @@ impl World {
             ids: 0,
             plan: None,
             asked: BTreeMap::new(),
+            hidden: BTreeMap::new(),
             said: String::new(),
         }
     }
@@ -164,6 +169,18 @@ impl World {
             "leader" => {
                 self.core = Core::new(SETTINGS);
                 self.asked.clear();
+                Event::Look
+            }
+            "garble" => {
+                let (id, hidden) = self.cluster.assignments.remove_entry(words[1]).unwrap();
+                self.cluster.unreadable.insert(id.clone());
+                self.hidden.insert(id, hidden);
+                Event::Look
+            }
+            "mend" => {
+                let (id, hidden) = self.hidden.remove_entry(words[1]).unwrap();
+                self.cluster.unreadable.remove(&id);
+                self.cluster.assignments.insert(id, hidden);
                 Event::Look
             }
             "away" => Event::Reconnected,
@@ -239,6 +256,7 @@ impl World {
             Action::Unassign { topology } => {
                 self.say(format!("unassign {topology}"));
                 self.cluster.assignments.remove(&topology);
+                self.cluster.unreadable.remove(&topology);
             }
             Action::Remove { topology, may_run_on } => {
                 let nodes: Vec<&str> = may_run_on.iter().map(Name::as_str).collect();
