@@ -6,7 +6,7 @@
 //! <dir>/cluster.secret    0600; what supervisors prove to know (unless cluster.secret.file says elsewhere)
 //! <dir>/blobs/<sha256>    0500; a binary, verified
 //! <dir>/keys/<topology>   0600; 32 random bytes
-//! <dir>/tmp/              uploads on their way; emptied at start
+//! <dir>/tmp/              files on their way; emptied at start
 //! ```
 
 use crate::blob_io::BlobIo;
@@ -87,13 +87,15 @@ impl Home {
         for left in fs::read_dir(dir.join("tmp")).map_err(io_error("reading tmp".into()))?.flatten() {
             fs::remove_file(left.path()).map_err(io_error(format!("removing {}", left.path().display())))?;
         }
+        let tmp = dir.join("tmp");
         let secret_path = secret_file.map_or_else(|| dir.join("cluster.secret"), Path::to_path_buf);
-        let secret = private_text(&secret_path, || hex::encode(random::<32>()))?;
+        // A file elsewhere may be on another file system.
+        let secret = private_text(&secret_path, secret_file.map_or(&tmp, directory_of), || hex::encode(random::<32>()))?;
         if secret.len() < 16 {
             return Err(file_error(&secret_path, "the secret has fewer than 16 characters; remove the file to have one made"));
         }
         let id_path = dir.join("id");
-        let id = private_text(&id_path, || format!("nimbus-{}", hex::encode(random::<6>())))?;
+        let id = private_text(&id_path, &tmp, || format!("nimbus-{}", hex::encode(random::<6>())))?;
         let id = Name::new(&id).map_err(|e| file_error(&id_path, e.to_string()))?;
         Ok(Home { dir: dir.to_path_buf(), secret, id, io: BlobIo::start(), _lock: lock })
     }
@@ -283,15 +285,29 @@ pub(crate) fn random<const N: usize>() -> [u8; N] {
     bytes
 }
 
+/// Writes a new private file so that it is there whole or not at all, and on disk when this returns. One that is there is never replaced,
+/// also not by two at the same moment. `temporary` is a directory of the same file system.
+fn write_new(path: &Path, temporary: &Path, text: &str) -> io::Result<()> {
+    let written = Temporary(temporary.join(format!("new-{}", hex::encode(random::<8>()))));
+    let mut file = OpenOptions::new().create_new(true).write(true).mode(0o600).open(&written.0)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    // A link and not a rename, which would replace; not every file system has one that does not. The first name goes on the way out.
+    fs::hard_link(&written.0, path)?;
+    sync_dir(directory_of(path))
+}
+
+fn directory_of(path: &Path) -> &Path {
+    path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
 /// Reads a private one-line file, made with mode 0600 where there is none. One that others can read is refused.
-fn private_text(path: &Path, make: impl FnOnce() -> String) -> Result<String, NimbusError> {
-    match OpenOptions::new().create_new(true).write(true).mode(0o600).open(path) {
-        Ok(mut file) => {
-            let written = file.write_all((make() + "\n").as_bytes()).and_then(|()| file.sync_all());
-            written.map_err(io_error(format!("writing {}", path.display())))?;
+fn private_text(path: &Path, temporary: &Path, make: impl FnOnce() -> String) -> Result<String, NimbusError> {
+    if path.symlink_metadata().is_err_and(|e| e.kind() == io::ErrorKind::NotFound) {
+        match write_new(path, temporary, &(make() + "\n")) {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(io_error(format!("making {}", path.display()))(e)),
+            _ => {}
         }
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
-        Err(e) => return Err(io_error(format!("making {}", path.display()))(e)),
     }
     let mut file = File::open(path).map_err(io_error(format!("opening {}", path.display())))?;
     let mode = file.metadata().map_err(io_error(format!("looking at {}", path.display())))?.mode() & 0o777;
@@ -328,6 +344,25 @@ mod tests {
         drop(first);
         let again = Home::open(&dir, None).unwrap();
         assert_eq!((again.id(), again.secret()), (&id, secret.as_str()));
+    }
+
+    #[test]
+    fn a_private_file_is_there_whole_or_not_at_all_and_never_replaced() {
+        let tmp = tempfile::tempdir().unwrap();
+        let (path, parts) = (tmp.path().join("id"), tmp.path().join("parts"));
+        assert!(private_text(&path, &parts, || "one".into()).is_err(), "no directory to write it in");
+        assert!(!path.exists(), "what could not be written is not there");
+        fs::create_dir(&parts).unwrap();
+        assert_eq!(private_text(&path, &parts, || "one".into()).unwrap(), "one");
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        assert_eq!(write_new(&path, &parts, "two").unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(private_text(&path, &parts, || unreachable!("it is there")).unwrap(), "one");
+        assert_eq!(fs::read_dir(&parts).unwrap().count(), 0, "nothing is left over");
+        let elsewhere = tmp.path().join("elsewhere");
+        fs::create_dir(&elsewhere).unwrap();
+        let home = Home::open(&tmp.path().join("n"), Some(&elsewhere.join("s"))).unwrap();
+        assert_eq!(fs::read_to_string(elsewhere.join("s")).unwrap().trim(), home.secret());
+        assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 1);
     }
 
     #[test]
