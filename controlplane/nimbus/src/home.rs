@@ -169,10 +169,7 @@ impl Home {
             }
         }
         let temporary = Temporary(self.dir.join("tmp").join(hex::encode(random::<8>())));
-        let io = |e: io::Error| match e.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => UploadError::Full(e.to_string()),
-            _ => UploadError::Io(e.to_string()),
-        };
+        let io = |e: io::Error| if is_full(&e) { UploadError::Full(e.to_string()) } else { UploadError::Io(e.to_string()) };
         let file = OpenOptions::new().create_new(true).read(true).write(true).mode(0o600).open(&temporary.0).map_err(io)?;
         let mut writer = self.io.write(file.try_clone().map_err(io)?).await;
         let mut hash = Sha256::new();
@@ -273,6 +270,11 @@ fn gone(removal: io::Result<()>) -> io::Result<()> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,
     }
+}
+
+/// True where `nimbus.dir` has no room.
+pub(crate) fn is_full(e: &io::Error) -> bool {
+    matches!(e.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 fn sync_dir(dir: &Path) -> io::Result<()> {

@@ -4,6 +4,7 @@
 //! A submission that fails leaves nothing: the key is removed, and a binary that no topology uses goes with the next sweep.
 
 use crate::elf::Facts;
+use crate::home::is_full;
 use crate::leader::{Known, Shared, Term};
 use crate::rest::ApiError;
 use axum::http::StatusCode;
@@ -17,6 +18,7 @@ use saetta_store::StoreError;
 use saetta_store::paths::is_sha256;
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 use tracing::{info, warn};
 
@@ -201,10 +203,19 @@ async fn store(shared: &Arc<Shared>, term: &Term, record: &TopologyRecord) -> Re
         let (shared, id) = (shared.clone(), record.id.clone());
         tokio::task::spawn_blocking(move || shared.home.make_key(&id)).await.map_err(|e| ApiError::internal(e.to_string()))?
     };
-    made.map_err(|e| ApiError::internal(format!("the topology's key could not be written: {e}")))?;
+    made.map_err(|e| key_not_written(&e))?;
     shared.store.add_blob_holder(&term.lead, &record.binary, bytes, shared.home.id()).await?;
     shared.store.create_topology(&term.lead, record).await?;
     Ok(())
+}
+
+/// As for a binary: that there is no room is for the operator to mend, and no fault of this program.
+fn key_not_written(e: &io::Error) -> ApiError {
+    if is_full(e) {
+        ApiError::new(StatusCode::INSUFFICIENT_STORAGE, format!("nimbus.dir has no room for the topology's key: {e}"))
+    } else {
+        ApiError::internal(format!("the topology's key could not be written: {e}"))
+    }
 }
 
 /// Sets the state to killed with a deadline `wait_ms` from now. Returns the record as stored.
@@ -229,4 +240,19 @@ pub(crate) async fn kill(shared: &Shared, term: &Term, id: &Name, wait_ms: Optio
         }
     }
     Err(ApiError::conflict(format!("topology {id} is being changed by others; try again")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::response::IntoResponse;
+
+    #[test]
+    fn a_key_that_finds_no_room_is_answered_as_a_binary_that_finds_none() {
+        let status = |e: io::Error| key_not_written(&e).into_response().status();
+        let full = std::fs::write("/dev/full", [0; 32]).unwrap_err();
+        assert_eq!(status(full), StatusCode::INSUFFICIENT_STORAGE);
+        assert_eq!(status(io::ErrorKind::QuotaExceeded.into()), StatusCode::INSUFFICIENT_STORAGE);
+        assert_eq!(status(io::ErrorKind::PermissionDenied.into()), StatusCode::INTERNAL_SERVER_ERROR);
+    }
 }
