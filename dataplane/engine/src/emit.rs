@@ -309,7 +309,11 @@ impl<'a> Cx<'a> {
     #[inline]
     pub fn emit<E: Emit>(&mut self, output: usize, value: &E) {
         self.out.emitted += 1;
-        let birth = if self.out.is_spout { if self.out.sampler.take() { Some(self.io.now_ns()) } else { None } } else { self.birth_ns };
+        // A paced spout is stamped with the time it was meant to emit, whenever that is now.
+        let birth = match self.birth_ns {
+            None if self.out.is_spout && self.out.sampler.take() => Some(self.io.now_ns()),
+            birth => birth,
+        };
         let source = self.task();
         let (io, out) = (&mut *self.io, &mut *self.out);
         let declared = &out.outputs[self.index][output];

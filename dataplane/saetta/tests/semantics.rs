@@ -236,6 +236,36 @@ fn every_task_is_opened_once_whether_or_not_a_tuple_comes() {
     assert_eq!(tasks.len(), 3);
 }
 
+/// Stands still once, for `STALL`, at its tenth call.
+struct Stalls(u64);
+const STALL: std::time::Duration = std::time::Duration::from_millis(60);
+impl Emits<Number> for Stalls {}
+impl Spout for Stalls {
+    fn next(&mut self, cx: &mut Cx<'_, Self>) -> std::result::Result<Progress, Fail> {
+        self.0 += 1;
+        match self.0 {
+            10 => std::thread::sleep(STALL),
+            201 => return Ok(Done),
+            _ => {}
+        }
+        cx.emit(&Number { n: self.0 });
+        Ok(Busy)
+    }
+}
+
+#[test]
+fn under_a_rate_a_stall_shows_in_every_tuple_it_delayed() {
+    let mut t = Topology::new();
+    let numbers = t.spout("numbers", || Stalls(0)).stream::<Number>();
+    let _ = t.bolt("x", || Recorder(Seen::default())).input(&numbers, Shuffle);
+    let options = RunOptions { quiet: true, rate_per_sec: Some(1000), ..RunOptions::default() };
+    let summary = run(&t.build().unwrap(), &Config::new(Owner::Topology), &options).unwrap();
+    assert_eq!(summary.latency.samples, 200, "every paced tuple is stamped");
+    // One call is due each millisecond: of those due during the stall, forty waited for 20 ms or more, however fast the machine.
+    let late = summary.histogram_ns.count_between(19_000_000, u64::MAX);
+    assert!(late >= 40, "{late} tuples were late by what the stall made them wait");
+}
+
 struct AlwaysPanics;
 impl Bolt for AlwaysPanics {}
 impl Handle<Number> for AlwaysPanics {
