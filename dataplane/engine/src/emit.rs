@@ -164,10 +164,27 @@ impl Out {
         Ok(())
     }
 
-    /// Keeps the refused frame in `io.scratch`.
+    /// A frame was written at the end of the buffer of `via`, from `start` on: it goes if there is credit, else it is taken back and kept.
+    #[inline(always)]
+    fn settle_written(&mut self, io: &mut Io, via: Via, credit: u32, start: usize) -> Result<(), Fail> {
+        let n = io.buffer(via).1.len() - start;
+        let credit = &mut io.credits[credit as usize];
+        if credit.admits(n) {
+            credit.spend(n);
+            self.transferred += 1;
+            io.written(via, start, n);
+            return Ok(());
+        }
+        self.take_back(io, via, start)
+    }
+
     #[cold]
-    fn keep_scratch(&mut self, io: &mut Io) -> Result<(), Fail> {
-        let frame = std::mem::take(&mut io.scratch);
+    fn take_back(&mut self, io: &mut Io, via: Via, start: usize) -> Result<(), Fail> {
+        let mut frame = std::mem::take(&mut io.scratch);
+        frame.clear();
+        let buffer = io.buffer(via).1;
+        frame.extend_from_slice(&buffer[start..]);
+        buffer.truncate(start);
         let kept = self.keep(io, &frame, true);
         io.scratch = frame;
         self.transferred += u64::from(kept.is_ok());
@@ -317,108 +334,58 @@ impl<'a> Cx<'a> {
         let source = self.task();
         let (io, out) = (&mut *self.io, &mut *self.out);
         let declared = &out.outputs[self.index][output];
-        if let Some(fixed) = declared.fixed
-            && out.outbox_bytes == 0
-            && io.has_room(fixed.via)
-        {
-            let header = Header { len: 0, stream: declared.stream, flags: 0, target: fixed.target, source };
-            let buffer = match fixed.via {
-                Via::Lane(lane) => &mut io.lanes[lane as usize].staging,
-                Via::Local(executor) => io.inboxes[executor as usize].lanes[0].tail(),
-                Via::Remote(_) | Via::Nowhere => unreachable!("a fixed route stays in the worker"),
-            };
-            let start = buffer.len();
-            let result = match io.encoder.append_frame(header, birth, value, buffer) {
-                Err(e) => Err(Fail::Drop(e.to_string())),
-                Ok(_) => {
-                    let n = buffer.len() - start;
-                    let credit = &mut io.credits[fixed.credit as usize];
-                    if credit.admits(n) {
-                        credit.spend(n);
-                        out.transferred += 1;
-                        match fixed.via {
-                            Via::Lane(lane) => {
-                                io.sent_bytes += n as u64;
-                                io.lanes[lane as usize].staged(start);
-                            }
-                            Via::Local(executor) => io.inboxes[executor as usize].pending = true,
-                            Via::Remote(_) | Via::Nowhere => {}
-                        }
-                        return;
-                    }
-                    io.scratch.clear();
-                    io.scratch.extend_from_slice(&buffer[start..]);
-                    buffer.truncate(start);
-                    out.keep_scratch(io)
-                }
-            };
-            if let Err(why) = result {
-                self.fail(why);
-            }
-            return;
-        }
-        let Output { stream, subscriptions, single, .. } = &mut out.outputs[self.index][output];
-        let result = match &mut subscriptions[..] {
-            [] => Ok(()),
-            [only] if out.outbox_bytes == 0 => {
-                let early = if only.reads_archive() { None } else { Some(only.choose(&[])) };
-                let via = match early {
-                    Some(Chosen::One(task)) => Some(io.dests[task as usize].via),
-                    Some(Chosen::All) => None,
-                    None => *single,
-                };
-                match via {
-                    Some(via) if io.has_room(via) => {
-                        let header = Header { len: 0, stream: *stream, flags: 0, target: 0, source };
-                        let buffer = match via {
-                            Via::Local(executor) => io.inboxes[executor as usize].lanes[0].tail(),
-                            Via::Lane(lane) => &mut io.lanes[lane as usize].staging,
-                            Via::Remote(remote) => &mut io.remotes[remote as usize].staging,
-                            Via::Nowhere => unreachable!("has no room"),
-                        };
-                        let start = buffer.len();
-                        match io.encoder.append_frame(header, birth, value, buffer) {
-                            Err(e) => Err(Fail::Drop(e.to_string())),
-                            Ok(archive) => {
-                                let target = match early {
-                                    Some(Chosen::One(task)) => task,
-                                    _ => match only.choose(&buffer[archive]) {
-                                        Chosen::One(task) => task,
-                                        Chosen::All => unreachable!("a keyed choice is one task"),
-                                    },
-                                };
-                                buffer[start + 8..start + 12].copy_from_slice(&target.to_le_bytes());
-                                let n = buffer.len() - start;
-                                let credit = &mut io.credits[io.dests[target as usize].credit as usize];
-                                if credit.admits(n) {
-                                    credit.spend(n);
-                                    out.transferred += 1;
-                                    match via {
-                                        Via::Local(executor) => io.inboxes[executor as usize].pending = true,
-                                        Via::Lane(lane) => {
-                                            io.sent_bytes += n as u64;
-                                            io.lanes[lane as usize].staged(start);
-                                        }
-                                        _ => io.sent_bytes += n as u64,
-                                    }
-                                    Ok(())
-                                } else {
-                                    io.scratch.clear();
-                                    io.scratch.extend_from_slice(&buffer[start..]);
-                                    buffer.truncate(start);
-                                    out.keep_scratch(io)
-                                }
-                            }
-                        }
-                    }
-                    _ => Self::emit_aside(io, out, self.index, output, source, birth, value, early),
+        let result = match declared.fixed {
+            Some(fixed) if out.outbox_bytes == 0 && io.has_room(fixed.via) => {
+                let header = Header { len: 0, stream: declared.stream, flags: 0, target: fixed.target, source };
+                let (encoder, buffer) = io.buffer(fixed.via);
+                let start = buffer.len();
+                match encoder.append_frame(header, birth, value, buffer) {
+                    Ok(_) => out.settle_written(io, fixed.via, fixed.credit, start),
+                    Err(e) => Err(Fail::Drop(e.to_string())),
                 }
             }
-            _ => Self::emit_aside(io, out, self.index, output, source, birth, value, None),
+            _ => Self::emit_chosen(io, out, self.index, output, source, birth, value),
         };
         if let Err(why) = result {
             self.fail(why);
         }
+    }
+
+    /// As `emit`, where a target has to be chosen: with one subscription the frame is written straight to where it goes, if that is known or
+    /// the same for all targets.
+    fn emit_chosen<E: Emit>(
+        io: &mut Io,
+        out: &mut Out,
+        index: usize,
+        output: usize,
+        source: u32,
+        birth: Option<u64>,
+        value: &E,
+    ) -> Result<(), Fail> {
+        let Output { stream, subscriptions, single, .. } = &mut out.outputs[index][output];
+        let only = match &mut subscriptions[..] {
+            [] => return Ok(()),
+            [only] if out.outbox_bytes == 0 => only,
+            _ => return Self::emit_aside(io, out, index, output, source, birth, value, None),
+        };
+        let early = if only.reads_archive() { None } else { Some(only.choose(&[])) };
+        let via = match early {
+            Some(Chosen::One(task)) => Some(io.dests[task as usize].via),
+            Some(Chosen::All) => None,
+            None => *single,
+        };
+        let Some(via) = via.filter(|via| io.has_room(*via)) else {
+            return Self::emit_aside(io, out, index, output, source, birth, value, early);
+        };
+        let header = Header { len: 0, stream: *stream, flags: 0, target: 0, source };
+        let (encoder, buffer) = io.buffer(via);
+        let start = buffer.len();
+        let archive = encoder.append_frame(header, birth, value, buffer).map_err(|e| Fail::Drop(e.to_string()))?;
+        let chosen = early.unwrap_or_else(|| only.choose(&buffer[archive]));
+        let Chosen::One(target) = chosen else { unreachable!("a keyed choice is one task") };
+        buffer[start + 8..start + 12].copy_from_slice(&target.to_le_bytes());
+        let credit = io.dests[target as usize].credit;
+        out.settle_written(io, via, credit, start)
     }
 
     /// The general way: write the frame aside, copy it to each receiver. `early` = a choice already made for the only subscription.

@@ -99,22 +99,35 @@ impl Io {
             return false;
         }
         self.credits[dest.credit as usize].spend(frame.len());
-        match dest.via {
-            Via::Local(executor) => {
-                let inbox = &mut self.inboxes[executor as usize];
-                inbox.lanes[0].push(frame);
-                inbox.pending = true;
-            }
-            Via::Lane(lane) => {
-                self.lanes[lane as usize].stage(frame);
-                self.sent_bytes += frame.len() as u64;
-            }
-            Via::Remote(remote) => {
-                self.remotes[remote as usize].staging.extend_from_slice(frame);
-                self.sent_bytes += frame.len() as u64;
-            }
-            Via::Nowhere => unreachable!("has no room"),
-        }
+        let buffer = self.buffer(dest.via).1;
+        let start = buffer.len();
+        buffer.extend_from_slice(frame);
+        self.written(dest.via, start, frame.len());
         true
+    }
+
+    /// The encoder, and the buffer at whose end a frame for `via` is written. Call only after [`Self::has_room`].
+    #[inline(always)]
+    pub(crate) fn buffer(&mut self, via: Via) -> (&mut Encoder, &mut Vec<u8>) {
+        let buffer = match via {
+            Via::Local(executor) => self.inboxes[executor as usize].lanes[0].tail(),
+            Via::Lane(lane) => &mut self.lanes[lane as usize].staging,
+            Via::Remote(remote) => &mut self.remotes[remote as usize].staging,
+            Via::Nowhere => unreachable!("has no room"),
+        };
+        (&mut self.encoder, buffer)
+    }
+
+    /// A frame of `n` bytes that has its credit was written at the end of the buffer of `via`, from `start` on.
+    #[inline(always)]
+    pub(crate) fn written(&mut self, via: Via, start: usize, n: usize) {
+        match via {
+            Via::Local(executor) => self.inboxes[executor as usize].pending = true,
+            Via::Lane(lane) => {
+                self.sent_bytes += n as u64;
+                self.lanes[lane as usize].staged(start);
+            }
+            Via::Remote(_) | Via::Nowhere => self.sent_bytes += n as u64,
+        }
     }
 }

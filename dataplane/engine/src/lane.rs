@@ -44,15 +44,7 @@ impl LaneOut {
         self.staging.len() < self.staging_max || self.flush()
     }
 
-    /// Stages a whole frame. Call only after [`Self::has_room`].
-    #[inline]
-    pub(crate) fn stage(&mut self, frame: &[u8]) {
-        let start = self.staging.len();
-        self.staging.extend_from_slice(frame);
-        self.staged(start);
-    }
-
-    /// A frame was written directly at the end of `staging`, from `start` on.
+    /// A whole frame was written at the end of `staging`, from `start` on. Only after [`Self::has_room`].
     #[inline(always)]
     pub(crate) fn staged(&mut self, start: usize) {
         if self.staging.len() - start > self.frame_max {
