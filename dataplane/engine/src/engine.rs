@@ -339,7 +339,7 @@ impl<'a> Builder<'a> {
                     credits,
                     encoder: saetta_tuple::Encoder::default(),
                     scratch: Vec::new(),
-                    clock: quanta::Clock::new(),
+                    clock: options.clock.clone(),
                     latency_ns: Io::new_latency(),
                     shared: shared.clone(),
                     executor_outbox_bytes: options.executor_outbox_bytes,

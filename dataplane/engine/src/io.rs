@@ -3,6 +3,7 @@
 //! Before: `emit.rs` has a frame for a task. After: it lies in a local inbox, a lane's staging, or a remote loop's staging; or it is
 //! refused and stays in the emitter's outbox.
 
+use crate::clock::Clock;
 use crate::credit::CreditOut;
 use crate::lane::LaneOut;
 use crate::limits::{LATENCY_NS, REMOTE_STAGING_BYTES_MAX};
@@ -53,7 +54,7 @@ pub(crate) struct Io {
     pub(crate) credits: Vec<CreditOut>,
     pub(crate) encoder: Encoder,
     pub(crate) scratch: Vec<u8>,
-    pub(crate) clock: quanta::Clock,
+    pub(crate) clock: Clock,
     /// Spout emit to last bolt, nanoseconds, sampled tuples.
     pub(crate) latency_ns: Histogram<u64>,
     pub(crate) shared: Arc<Shared>,
@@ -71,10 +72,10 @@ impl Io {
         h
     }
 
-    /// Nanoseconds of the process's clock.
+    /// Nanoseconds of the loop's clock.
     #[inline]
     pub(crate) fn now_ns(&self) -> u64 {
-        self.clock.delta_as_nanos(0, self.clock.raw())
+        self.clock.now_ns()
     }
 
     /// True when one more frame may be written to this lane's buffer (credit aside).

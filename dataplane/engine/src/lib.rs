@@ -7,6 +7,7 @@
 //! frames). Per tuple no allocation and no system call.
 
 mod affinity;
+mod clock;
 mod component;
 mod core_loop;
 mod credit;
@@ -27,6 +28,7 @@ mod stats;
 mod wait;
 
 pub use affinity::{allowed_cores, pin};
+pub use clock::Clock;
 pub use component::{Component, Fail, Progress};
 pub use core_loop::{Command, CoreLoop, Links};
 pub use emit::Cx;

@@ -1,5 +1,6 @@
 //! Where each executor of a worker runs, and with which bounds: what an engine is built from.
 
+use crate::clock::Clock;
 use crate::limits::WINDOW_BYTES_MIN;
 use saetta_model::Config;
 use saetta_model::parallelism::{ExecutorId, Layout};
@@ -42,6 +43,8 @@ pub struct Options {
     pub pinned: bool,
     /// `bench`: `next` calls a second of each spout executor, open loop. `None` = as fast as there is room.
     pub spout_rate_per_sec: Option<u64>,
+    /// What time it is for its loops: the machine's clock, or one moved by hand for loops stepped by hand.
+    pub clock: Clock,
 }
 
 impl Options {
@@ -68,6 +71,7 @@ impl Options {
             alone: true,
             pinned: true,
             spout_rate_per_sec: None,
+            clock: Clock::real(),
         })
     }
 }
