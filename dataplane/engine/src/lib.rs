@@ -19,6 +19,8 @@ mod grouping;
 mod handle;
 mod io;
 mod lane;
+#[cfg_attr(not(test), expect(dead_code, unused_imports, reason = "the loops use it next"))]
+mod ledger;
 mod limits;
 mod plan;
 mod program;
