@@ -211,7 +211,6 @@ async fn what_is_wrong_is_refused_with_one_line_and_leaves_nothing() {
         ("a negative number", edit(&|r| r["spec"]["components"][0]["executors"] = json!(-1)), 422, "invalid value"),
         ("no component", edit(&|r| r["spec"]["components"] = json!([])), 422, "no spout"),
         ("an unknown input", edit(&|r| r["spec"]["components"][0]["inputs"][0]["from"] = json!("word")), 422, "did you mean `words`?"),
-        ("a tracked spout", edit(&|r| r["spec"]["components"][1]["tracked"] = json!(true)), 422, "no acking yet"),
         ("a core nobody has", edit(&|r| r["config"]["executor.core"] = json!("9")), 422, "core of no slot"),
         ("no digest", edit(&|r| r["binary"] = json!("latest")), 422, "not a SHA-256"),
         ("a binary that is not here", edit(&|r| r["binary"] = json!(missing)), 422, "upload it first"),

@@ -2,7 +2,9 @@
 //!
 //! The typed layer (`saetta::Bolt`, `saetta::Spout`) implements this; users never see it.
 
-use crate::emit::Cx;
+use crate::ack::TreeFail;
+use crate::context::Cx;
+use std::any::Any;
 use std::fmt;
 
 /// What a spout's `next` did.
@@ -46,14 +48,46 @@ impl From<String> for Fail {
 }
 impl std::error::Error for Fail {}
 
-/// One task of a component.
-pub trait Component: Send {
+/// What came of asking a spout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Asked {
+    /// Calls that were not idle.
+    pub busy: u32,
+    /// Nothing will come any more.
+    pub done: bool,
+}
+
+/// One task of a component. What a kind of component is never asked has a body that says so by doing nothing.
+#[expect(unused_variables, reason = "defaults that do nothing")]
+pub trait Component: Any + Send {
     /// Before the first call of any other kind.
-    fn open(&mut self, cx: &mut Cx<'_>) -> Result<(), Fail>;
-    /// Spouts: emit something, never block.
-    fn next(&mut self, cx: &mut Cx<'_>) -> Result<Progress, Fail>;
+    fn open(&mut self, cx: &mut Cx<'_>) -> Result<(), Fail> {
+        Ok(())
+    }
+    /// Spouts: emit something, up to `calls` times, through [`Cx::ask`]; never block.
+    fn ask(&mut self, calls: u32, cx: &mut Cx<'_>) -> Asked {
+        Asked { busy: 0, done: true }
+    }
     /// Bolts: handle frames from the front of `window` for as long as [`Cx::next_frame`] gives one. `stream` is the first frame's.
-    fn handle(&mut self, stream: u16, window: &[u8], cx: &mut Cx<'_>);
+    fn handle(&mut self, stream: u16, window: &[u8], cx: &mut Cx<'_>) {}
+    /// Bolts with a tick: its time has come; may emit.
+    fn tick(&mut self, cx: &mut Cx<'_>) -> Result<(), Fail> {
+        Ok(())
+    }
+    /// Spouts: these trees are complete. Emits nothing.
+    fn acked(&mut self, ids: &[u64]) {}
+    /// Spouts: this tree failed. Emits nothing.
+    fn failed(&mut self, id: u64, why: &TreeFail) {}
+    /// Spouts: the topology is active, or is no longer.
+    fn set_active(&mut self, active: bool) {}
+    /// An input that failed for good under the dead-letter policy: emit it where dead letters go. False = this component has no such stream.
+    fn dead_letter(&mut self, stream: u16, archive: &[u8], why: &str, cx: &mut Cx<'_>) -> bool {
+        false
+    }
     /// After the last input; may emit.
-    fn finish(&mut self, cx: &mut Cx<'_>) -> Result<(), Fail>;
+    fn finish(&mut self, cx: &mut Cx<'_>) -> Result<(), Fail> {
+        Ok(())
+    }
+    /// The worker ends in order.
+    fn close(&mut self) {}
 }

@@ -6,9 +6,9 @@
 
 use crate::credit::{CreditIn, SharedLimit, grant};
 use crate::executor::{Executor, run_bytes};
-use crate::io::{Dest, Io, Via};
-use crate::lane::{LaneIn, unhandle};
-use crate::limits::{PARK_BUSY_NS_MAX, PARK_NS_MAX, RUN_FRAMES_MAX};
+use crate::io::{Dest, Io, NOWHERE, Via};
+use crate::lane::{LaneIn, unhandle, whole_frames};
+use crate::limits::{PARK_BUSY_NS_MAX, PARK_NS_MAX};
 use crate::plan::Options;
 use crate::program::Check;
 use crate::remote::Remote;
@@ -18,7 +18,7 @@ use crossbeam_queue::ArrayQueue;
 use hdrhistogram::Histogram;
 use saetta_ring::Sleeper;
 use saetta_transport::{CarrierRefused, Inbound, LinkEnd, LinkId, Peer, UringCarrier};
-use saetta_tuple::frame::{END, Frame, HANDLE, check_run};
+use saetta_tuple::frame::{CONTROL, END, Frame, HANDLE, check_run};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -123,10 +123,16 @@ impl Receiver<'_> {
         let mut at = 0;
         while let Some(frame) = Frame::first(&window[at..]) {
             let header = frame.header;
+            if header.flags & CONTROL != 0 {
+                let now_ns = self.io.turn_ns;
+                self.io.acks.apply(&frame, now_ns);
+                at += frame.bytes.len();
+                continue;
+            }
             let place = self.local_of_task.get(header.target as usize).copied().unwrap_or(NOT_HERE);
             if place == NOT_HERE {
                 *self.discarded += 1;
-                drop(unhandle(&frame));
+                discard(self.io, &frame);
                 at += frame.bytes.len();
                 continue;
             }
@@ -144,21 +150,35 @@ impl Receiver<'_> {
     /// Takes the frames at the front of `window` that are for the executor at `place`; returns their bytes.
     #[inline]
     fn take_run(&mut self, window: &[u8], lane: usize, place: usize) -> usize {
-        let executor = &mut self.executors[place];
         let mut handled = 0;
         if self.io.inboxes[place].lanes[lane].is_empty() {
-            handled = executor.drive(window, u32::MAX, self.io);
+            handled = self.executors[place].drive(window, self.io);
             self.credit_in[place][lane].consume(handled);
         }
-        // The next frame is another executor's, a handle, or waits for an output.
+        // The next frame is another executor's, a handle, or has to wait.
         let rest = &window[handled..];
-        let run = if self.executors[place].out.blocked() || handled == 0 { plain_run_bytes(rest, self.executors[place].id) } else { 0 };
+        let run = plain_run_bytes(rest, self.executors[place].id);
         if run > 0 {
             let inbox = &mut self.io.inboxes[place];
             inbox.lanes[lane].push(&rest[..run]);
             inbox.pending = true;
         }
         handled + run
+    }
+}
+
+/// A frame that can be handed to nobody: its trees fail.
+#[cold]
+fn discard(io: &mut Io, frame: &Frame<'_>) {
+    let mut fail = |frame: &Frame<'_>| {
+        let mut marks = crate::marks::Marks::NONE;
+        marks.read(frame);
+        let now_ns = io.turn_ns;
+        marks.each().for_each(|(root, _)| io.acks.fail(root, crate::ack::Reason::Discarded, "its task is not here", now_ns));
+    };
+    match unhandle(frame) {
+        Some(whole) => Frame::first(&whole).iter().for_each(fail),
+        None => fail(frame),
     }
 }
 
@@ -181,16 +201,25 @@ fn plain_run_bytes(window: &[u8], id: saetta_model::parallelism::ExecutorId) -> 
 impl CoreLoop {
     /// One duty cycle. Returns how much was done: 0 = nothing found.
     pub fn turn(&mut self, links: &mut Links) -> usize {
-        let now_ns = self.io.now_ns();
+        let now_ns = self.io.begin_turn();
         let mut work = self.obey(links);
+        work += self.io.acks.receive(now_ns);
         work += self.receive_links(links, now_ns);
         work += self.receive_lanes();
         work += self.empty_inboxes();
+        let spouts_on = self.spouts_on && !self.stopping;
         for place in 0..self.executors.len() {
-            let inbox_empty = !self.io.inboxes[place].pending;
-            work += self.executors[place].turn(self.spouts_on && !self.stopping, inbox_empty, &mut self.io);
-            self.flush_lanes();
+            let executor = &mut self.executors[place];
+            if executor.wants_turn(spouts_on, now_ns) {
+                work += executor.turn(spouts_on, &mut self.io);
+                self.io.flush_lanes();
+            }
+            if self.executors[place].may_end() && self.io.inbox_is_empty(place) {
+                work += self.executors[place].end(&mut self.io);
+                self.io.flush_lanes();
+            }
         }
+        work += self.io.acks.flush();
         work += self.flush_links(links, now_ns);
         self.give_credit(links, work == 0);
         self.idle_turns = if work == 0 { self.idle_turns + 1 } else { 0 };
@@ -230,6 +259,7 @@ impl CoreLoop {
             from.lane.release(n);
             *received_bytes += n as u64;
             work += n;
+            io.flush_lanes();
         }
         work
     }
@@ -250,51 +280,61 @@ impl CoreLoop {
     fn empty_inboxes(&mut self) -> usize {
         let mut work = 0;
         for place in 0..self.executors.len() {
-            if !self.io.inboxes[place].pending || self.executors[place].out.blocked() {
+            if self.io.inbox_is_empty(place) {
                 continue;
             }
-            for lane in 0..self.io.inboxes[place].lanes.len() {
-                if self.io.inboxes[place].lanes[lane].is_empty() {
-                    continue;
-                }
-                let mut taken = self.io.inboxes[place].lanes[lane].take();
-                let n = self.executors[place].drive(taken.frames(), RUN_FRAMES_MAX, &mut self.io);
+            // This loop's own frames first: they are the newest in the cache.
+            let mut taken = self.io.take_own(place);
+            if !taken.frames().is_empty() {
+                let n = self.executors[place].drive(taken.frames(), &mut self.io);
                 taken.consume(n);
-                self.io.inboxes[place].lanes[lane].put(taken);
-                self.credit_in[place][lane].consume(n);
+                self.credit_in[place][0].consume(n);
                 work += n;
-                self.flush_lanes();
             }
-            self.io.inboxes[place].pending = self.io.inboxes[place].lanes.iter().any(|l| !l.is_empty());
+            self.io.inboxes[place].lanes[0].put(taken);
+            if self.io.inboxes[place].pending {
+                work += self.empty_lanes(place);
+            }
+            self.io.flush_lanes();
         }
         work
     }
 
-    #[inline]
-    fn flush_lanes(&mut self) {
-        for lane in &mut self.io.lanes {
-            lane.flush();
+    fn empty_lanes(&mut self, place: usize) -> usize {
+        let mut work = 0;
+        for lane in 1..self.io.inboxes[place].lanes.len() {
+            if self.io.inboxes[place].lanes[lane].is_empty() {
+                continue;
+            }
+            let mut taken = self.io.inboxes[place].lanes[lane].take();
+            let n = self.executors[place].drive(taken.frames(), &mut self.io);
+            taken.consume(n);
+            self.io.inboxes[place].lanes[lane].put(taken);
+            self.credit_in[place][lane].consume(n);
+            work += n;
         }
+        self.io.inboxes[place].pending = self.io.inboxes[place].lanes[1..].iter().any(|l| !l.is_empty());
+        work
     }
 
     fn flush_links(&mut self, links: &mut Links, now_ns: u64) -> usize {
         let Some(carrier) = &mut links.0 else { return 0 };
-        for remote in &mut self.io.remotes {
-            let Some(link) = remote.link else { continue };
+        for number in 0..self.io.remotes.len() {
+            let Some(link) = self.io.remotes[number].link else { continue };
+            self.io.acks.flush_remote(number, |frame| carrier.stage(link, frame));
+            let place = self.io.remote_place(number);
+            let staged = &mut self.io.staging[place].frames;
             let mut at = 0;
-            while let Some(frame) = Frame::first(&remote.staging[at..]) {
+            while let Some(frame) = Frame::first(&staged[at..]) {
                 if !carrier.stage(link, frame.bytes) {
                     break;
                 }
                 at += frame.bytes.len();
             }
-            if at == remote.staging.len() {
-                remote.staging.clear();
-            } else {
-                remote.staging.drain(..at);
-            }
-            if self.stopping && remote.staging.is_empty() && !remote.leaving {
-                remote.leaving = true;
+            staged.drain(..at);
+            self.io.sent_bytes += at as u64;
+            if self.stopping && staged.is_empty() && !self.io.remotes[number].leaving {
+                self.io.remotes[number].leaving = true;
                 carrier.say_goodbye(link);
             }
         }
@@ -341,17 +381,16 @@ impl CoreLoop {
                 executor.adapt_sampler(now_ns);
             }
         }
-        let mut waiting = 0;
+        let mut waiting = self.io.waiting_bytes() + self.io.acks.waiting_bytes();
         for place in 0..self.executors.len() {
-            self.executors[place].publish();
-            waiting += self.executors[place].out.outbox_bytes + usize::from(!self.executors[place].out.pulls.is_empty());
+            self.executors[place].publish(&self.io);
+            waiting += self.executors[place].out.waiting();
             waiting += self.io.inboxes[place].lanes.iter().map(crate::queue::FrameQueue::bytes).sum::<usize>();
         }
-        waiting += self.io.lanes.iter_mut().map(crate::lane::LaneOut::unread_bytes).sum::<usize>();
-        waiting += self.io.remotes.iter().map(|r| r.staging.len()).sum::<usize>();
         if let Some(carrier) = &links.0 {
             waiting += self.io.remotes.iter().filter_map(|r| r.link).filter(|l| !carrier.drained(*l)).count();
         }
+        self.stats.pending_trees.store(self.io.acks.pending(), Ordering::Relaxed);
         self.stats.discarded.store(self.discarded, Ordering::Relaxed);
         self.stats.sent_bytes.store(self.io.sent_bytes, Ordering::Relaxed);
         self.stats.received_bytes.store(self.received_bytes, Ordering::Relaxed);
@@ -399,7 +438,8 @@ impl CoreLoop {
             );
             return;
         };
-        if let Some(old) = self.io.remotes[number].link.take() {
+        if let Some(old) = self.io.remotes[number].link {
+            self.io.set_link(number, None);
             // The peer connected again before this side saw the old link end.
             carrier.close(old);
             self.remote_of_link[old.place()] = None;
@@ -413,7 +453,7 @@ impl CoreLoop {
                     self.remote_of_link.resize(link.place() + 1, None);
                 }
                 self.remote_of_link[link.place()] = Some(number as u16);
-                self.io.remotes[number].link = Some(link);
+                self.io.set_link(number, Some(link));
                 self.io.remotes[number].leaving = false;
                 let lane = self.lanes_in.len() + 1 + number;
                 for place in 0..self.executors.len() {
@@ -434,14 +474,19 @@ impl CoreLoop {
     /// The link to a remote loop is gone: its credit is void, what was staged is discarded and counted.
     fn lose_link(&mut self, number: usize) {
         self.io.remotes[number].early.clear();
-        let staged = std::mem::take(&mut self.io.remotes[number].staging);
+        let place = self.io.remote_place(number);
+        let staged = std::mem::take(&mut self.io.staging[place].frames);
         let mut run = &staged[..];
         while let Some(frame) = Frame::first(run) {
-            self.discarded += u64::from(frame.header.flags & END == 0);
+            if frame.header.flags & (END | CONTROL) == 0 {
+                self.discarded += 1;
+                discard(&mut self.io, &frame);
+            }
             run = &run[frame.bytes.len()..];
         }
+        self.io.acks.lose_remote(number);
         for dest in &self.io.dests {
-            if dest.via == Via::Remote(number as u16) {
+            if dest.at as usize == place {
                 self.io.credits[dest.credit as usize].void();
             }
         }
@@ -452,22 +497,18 @@ impl CoreLoop {
         let n_executors = self.layout_executors.len();
         for ordinal in 0..n_executors {
             let id = self.layout_executors[ordinal];
-            if self.io.dests[id.first as usize].via != Via::Nowhere && !matches!(self.io.dests[id.first as usize].via, Via::Remote(_)) {
+            let old = self.io.dests[id.first as usize].at;
+            if matches!(self.io.via(old), Via::Local(_) | Via::Lane(_)) {
                 continue;
             }
-            let via = match remotes.iter().find(|r| r.id == id) {
-                None => Via::Nowhere,
-                Some(r) => Via::Remote(self.remote_number(r.placement, r.on_loop) as u16),
-            };
-            if self.io.dests[id.first as usize].via != via {
+            let number = remotes.iter().find(|r| r.id == id).map(|r| self.remote_number(r.placement, r.on_loop));
+            let at = number.map_or(NOWHERE, |number| self.io.remote_place(number) as u16);
+            if old != at {
                 for task in id.tasks() {
-                    self.io.dests[task as usize] = Dest { via, credit: ordinal as u32 };
+                    self.io.dests[task as usize] = Dest { at, credit: ordinal as u32 };
                 }
                 self.io.credits[ordinal].void();
-                let early = match via {
-                    Via::Remote(number) => self.io.remotes[number as usize].early.remove(&id.first),
-                    _ => None,
-                };
+                let early = number.and_then(|number| self.io.remotes[number].early.remove(&id.first));
                 if let Some(limit) = early {
                     self.open_credit(ordinal, limit);
                 }
@@ -477,8 +518,9 @@ impl CoreLoop {
         for number in 0..self.io.remotes.len() {
             let named =
                 remotes.iter().any(|r| r.placement == self.io.remotes[number].placement && r.on_loop == self.io.remotes[number].on_loop);
-            if !named && let (Some(link), Some(carrier)) = (self.io.remotes[number].link.take(), &mut links.0) {
+            if !named && let (Some(link), Some(carrier)) = (self.io.remotes[number].link, &mut links.0) {
                 carrier.close(link);
+                self.io.set_link(number, None);
                 self.remote_of_link[link.place()] = None;
                 self.lose_link(number);
             }
@@ -509,15 +551,16 @@ impl CoreLoop {
         }
         // One whose worker is gone leaves its place; what still waits in an inbox by that lane counts as held when the next link begins.
         let unused = |number: &usize| {
+            let place = self.io.remote_place(*number);
             self.io.remotes[*number].link.is_none()
-                && self.io.remotes[*number].staging.is_empty()
-                && !self.io.dests.iter().any(|d| d.via == Via::Remote(*number as u16))
+                && self.io.staging[place].frames.is_empty()
+                && !self.io.dests.iter().any(|d| d.at as usize == place)
         };
         if let Some(number) = (0..self.io.remotes.len()).find(unused) {
             self.io.remotes[number] = Remote::new(placement, on_loop);
             return number;
         }
-        self.io.remotes.push(Remote::new(placement, on_loop));
+        self.io.add_remote(Remote::new(placement, on_loop));
         for place in 0..self.executors.len() {
             self.io.inboxes[place].lanes.push(Default::default());
             self.credit_in[place].push(CreditIn::new(self.windows[place]));
@@ -527,7 +570,10 @@ impl CoreLoop {
 
     /// True when anything waits to be looked at: the last look before sleeping.
     fn has_input(&mut self) -> bool {
-        !self.commands.is_empty() || self.lanes_in.iter_mut().any(|l| !l.lane.is_empty())
+        !self.commands.is_empty()
+            || self.lanes_in.iter_mut().any(|l| !l.lane.is_empty())
+            || self.io.acks.has_input()
+            || self.executors.iter().any(|e| e.out.deferred.has_signal())
     }
 
     /// Runs until told to stop or until something fatal. Returns the latencies it saw.
@@ -535,8 +581,11 @@ impl CoreLoop {
         loop {
             let work = self.turn(links);
             if self.over(links) {
+                for executor in &mut self.executors {
+                    executor.close(&mut self.io);
+                }
                 self.keep_house(links, self.io.now_ns());
-                return self.io.latency_ns;
+                return std::mem::replace(&mut self.io.latency_ns, Io::new_latency());
             }
             match self.idle.after(work, self.io.now_ns()) {
                 Pause::Spin => std::hint::spin_loop(),
@@ -558,9 +607,10 @@ impl CoreLoop {
         if !self.has_input() {
             let busy = self.credit_owed
                 || self.stopping
-                || self.executors.iter().any(|e| e.out.blocked() || (self.spouts_on && e.may_ask()))
-                || self.io.lanes.iter().any(|l| !l.staging.is_empty())
-                || self.io.remotes.iter().any(|r| !r.staging.is_empty());
+                || self.executors.iter().any(|e| e.out.attention || (self.spouts_on && e.may_ask()))
+                || self.io.acks.is_staged()
+                || self.io.staging.iter().any(|s| !s.frames.is_empty())
+                || (0..self.executors.len()).any(|place| !self.io.inbox_is_empty(place));
             let timeout = Duration::from_nanos(if busy { PARK_BUSY_NS_MAX } else { PARK_NS_MAX });
             match &mut links.0 {
                 Some(carrier) => carrier.wait(self.sleeper.as_fd(), timeout),
@@ -579,20 +629,6 @@ impl CoreLoop {
     pub fn shared(&self) -> &Arc<Shared> {
         &self.io.shared
     }
-}
-
-/// Bytes of whole frames at the front of `window`: at least one, then up to `max`.
-fn whole_frames(window: &[u8], max: usize) -> usize {
-    if window.len() <= max {
-        return window.len();
-    }
-    let mut at = 0;
-    while at < max
-        && let Some(frame) = Frame::first(&window[at..])
-    {
-        at += frame.bytes.len();
-    }
-    at
 }
 
 /// Takes what the carrier hands over.
@@ -620,7 +656,7 @@ impl Inbound for LinkEvents<'_> {
     fn credit(&mut self, link: LinkId, executor: u32, limit: u64) {
         let Some(number) = self.owner.behind(link) else { return };
         let Some(dest) = self.owner.io.dests.get(executor as usize).copied() else { return };
-        if dest.via != Via::Remote(number) {
+        if dest.at as usize != self.owner.io.remote_place(number as usize) {
             self.owner.io.remotes[number as usize].early.insert(executor, limit);
         } else if self.owner.io.credits[dest.credit as usize].is_open() {
             self.owner.io.credits[dest.credit as usize].raise(limit);
@@ -632,7 +668,7 @@ impl Inbound for LinkEvents<'_> {
     fn ended(&mut self, link: LinkId, end: LinkEnd) {
         let Some(number) = self.owner.behind(link) else { return };
         self.owner.remote_of_link[link.place()] = None;
-        self.owner.io.remotes[number as usize].link = None;
+        self.owner.io.set_link(number as usize, None);
         self.owner.lose_link(number as usize);
         let remote = &self.owner.io.remotes[number as usize];
         let lost = match end.how {
@@ -655,7 +691,7 @@ fn check_archives(frames: &[u8], checks: &[Check]) -> Result<(), &'static str> {
     check_run(frames)?;
     let mut run = frames;
     while let Some(frame) = Frame::first(run) {
-        if frame.header.flags & END == 0 {
+        if frame.header.flags & (END | CONTROL) == 0 {
             let check = checks.get(frame.header.stream as usize).ok_or("a frame of an unknown stream")?;
             if !check(frame.archive()) {
                 return Err("a frame whose archive is not valid for its stream");

@@ -1,17 +1,20 @@
 //! From a program and a plan to core loops, and from loops to pinned threads.
 
+use crate::ack::{Acks, Road, Tracker};
 use crate::affinity::pin;
-use crate::component::{Component, Fail, Progress};
+use crate::component::Component;
 use crate::core_loop::{Command, CoreLoop, LaneFrom, Links};
 use crate::credit::{CreditIn, CreditOut, SharedLimit};
-use crate::emit::{Cx, Fixed, Out, Output, Pace, Sampler};
-use crate::executor::Executor;
+use crate::emit::{Fixed, Output};
+use crate::executor::{Executor, Making};
 use crate::grouping::Subscription;
-use crate::io::{Dest, Inbox, Io, Via};
+use crate::io::{Dest, Inbox, Io, NOWHERE, places};
 use crate::lane::{LaneIn, LaneOut, lane};
-use crate::limits::{COMMANDS_MAX, LOOPS_MAX};
+use crate::ledger::{Edges, Ledger, Slots};
+use crate::limits::{COMMANDS_MAX, CONTROL_RING_BYTES, LOOPS_MAX};
+use crate::out::{Out, Pace};
 use crate::plan::{EnginePlan, LoopAt, PlanError};
-use crate::program::{Check, ComponentFactory, Program};
+use crate::program::{Check, Program};
 use crate::queue::FrameQueue;
 use crate::remote::Remote;
 use crate::stats::{ErrorReport, ExecutorStats, LoopStats, Shared};
@@ -118,20 +121,9 @@ impl Drop for EndAll {
     }
 }
 
-/// An acker of this version: placed, and nothing to do.
-struct NoAcker;
-impl Component for NoAcker {
-    fn open(&mut self, _: &mut Cx<'_>) -> Result<(), Fail> {
-        Ok(())
-    }
-    fn next(&mut self, _: &mut Cx<'_>) -> Result<Progress, Fail> {
-        Ok(Progress::Idle)
-    }
-    fn handle(&mut self, _: u16, _: &[u8], _: &mut Cx<'_>) {}
-    fn finish(&mut self, _: &mut Cx<'_>) -> Result<(), Fail> {
-        Ok(())
-    }
-}
+/// An acker's executor: the loop itself does its work, so nothing is ever called.
+struct Acker;
+impl Component for Acker {}
 
 /// Streams of a topology in their order on the wire: components sorted by id, each one's outputs as declared.
 struct Streams(BTreeMap<(Name, Name), u16>);
@@ -252,6 +244,15 @@ impl<'a> Builder<'a> {
                 ins[to][from] = Some(i);
             }
         }
+        let mut control_outs: Vec<Vec<Option<LaneOut>>> = (0..n_loops).map(|_| (0..n_loops).map(|_| None).collect()).collect();
+        let mut control_ins: Vec<Vec<Option<LaneIn>>> = (0..n_loops).map(|_| (0..n_loops).map(|_| None).collect()).collect();
+        for from in 0..n_loops {
+            for to in (0..n_loops).filter(|to| *to != from) {
+                let (o, i) = lane(CONTROL_RING_BYTES, sleepers[to].clone(), sleepers[from].clone()).map_err(environment)?;
+                control_outs[from][to] = Some(o);
+                control_ins[to][from] = Some(i);
+            }
+        }
         // Limits between loops, by (from loop, executor's place in the layout).
         let windows: Vec<u64> =
             self.executors.iter().map(|(c, _)| plan.window_bytes(&self.program.spec, plan.layout.components[*c].id.as_str())).collect();
@@ -272,18 +273,6 @@ impl<'a> Builder<'a> {
         let mut loops = Vec::with_capacity(n_loops);
         for l in 0..n_loops {
             let lane_numbers: Vec<usize> = (0..n_loops).filter(|to| *to != l).collect();
-            let mut remotes: Vec<Remote> = Vec::new();
-            let dests = self.dests(l, &lane_numbers, &mut remotes);
-            let credits = self
-                .executors
-                .iter()
-                .enumerate()
-                .map(|(ordinal, (_, id))| match dests[id.first as usize].via {
-                    Via::Local(_) => CreditOut::local(windows[ordinal]),
-                    Via::Lane(_) => CreditOut::shared(windows[ordinal], limits[l][ordinal].clone()),
-                    Via::Remote(_) | Via::Nowhere => CreditOut::remote(),
-                })
-                .collect();
             let local: Vec<(usize, usize, ExecutorId)> = self
                 .executors
                 .iter()
@@ -291,15 +280,33 @@ impl<'a> Builder<'a> {
                 .filter(|(_, (_, id))| plan.loop_of(*id) == Some(LoopAt::Here(l)))
                 .map(|(ordinal, (c, id))| (ordinal, *c, *id))
                 .collect();
+            let mut remotes: Vec<Remote> = Vec::new();
+            let dests = self.dests(l, local.len(), &lane_numbers, &mut remotes);
+            let (first_lane, first_remote) = (1 + local.len(), 1 + local.len() + lane_numbers.len());
+            let credits = self
+                .executors
+                .iter()
+                .enumerate()
+                .map(|(ordinal, (_, id))| match dests[id.first as usize].at as usize {
+                    0 => CreditOut::remote(),
+                    at if at < first_lane => CreditOut::local(windows[ordinal]),
+                    at if at < first_remote => CreditOut::shared(windows[ordinal], limits[l][ordinal].clone()),
+                    _ => CreditOut::remote(),
+                })
+                .collect();
             let n_in = lane_numbers.len() + 1 + remotes.len();
             let inboxes =
                 local.iter().map(|_| Inbox { lanes: (0..n_in).map(|_| FrameQueue::default()).collect(), pending: false }).collect();
             let mut local_of_task = vec![u16::MAX; self.n_tasks as usize + 1];
             let mut executors = Vec::new();
+            let mut trackers = Vec::new();
             for (place, (_, component, id)) in local.iter().enumerate() {
                 id.tasks().for_each(|t| local_of_task[t as usize] = place as u16);
-                executors.push(self.executor(*component, *id, &dests, &stats[l])?);
+                executors.push(self.executor(*component, *id, l, first_remote, &dests, &mut trackers, &stats[l])?);
             }
+            let acks = self.acks(l, &lane_numbers, &remotes, trackers, &mut control_outs[l], &mut control_ins[l]);
+            let mut staging = places(local.len(), lane_numbers.len(), options.ring_bytes, options.worker_bit);
+            staging.extend(remotes.iter().map(|_| crate::io::closed()));
             let lanes_in = lane_numbers
                 .iter()
                 .map(|from| LaneFrom {
@@ -332,6 +339,11 @@ impl<'a> Builder<'a> {
                 options: options.clone(),
                 layout_executors: self.executors.iter().map(|(_, id)| *id).collect(),
                 io: Io {
+                    staging,
+                    turn_ns: 0,
+                    lap_ns: 0,
+                    acks,
+                    sleeper: sleepers[l].clone(),
                     inboxes,
                     lanes: lane_numbers.iter().map(|to| outs[l][*to].take().expect("one lane per pair")).collect(),
                     remotes,
@@ -392,6 +404,8 @@ impl<'a> Builder<'a> {
                     emitted: AtomicU64::new(0),
                     transferred: AtomicU64::new(0),
                     failed: AtomicU64::new(0),
+                    trees_acked: AtomicU64::new(0),
+                    trees_failed: AtomicU64::new(0),
                     ended: AtomicBool::new(false),
                 })
             })
@@ -402,85 +416,161 @@ impl<'a> Builder<'a> {
             sent_bytes: AtomicU64::new(0),
             received_bytes: AtomicU64::new(0),
             discarded: AtomicU64::new(0),
+            pending_trees: AtomicU64::new(0),
             ended: AtomicBool::new(false),
             executors,
         }
     }
 
-    fn dests(&self, l: usize, lane_numbers: &[usize], remotes: &mut Vec<Remote>) -> Vec<Dest> {
-        let mut dests = vec![Dest { via: Via::Nowhere, credit: 0 }; self.n_tasks as usize + 1];
-        let mut place = 0;
+    fn dests(&self, l: usize, n_local: usize, lane_numbers: &[usize], remotes: &mut Vec<Remote>) -> Vec<Dest> {
+        let mut dests = vec![Dest { at: NOWHERE, credit: 0 }; self.n_tasks as usize + 1];
+        let first_lane = 1 + n_local;
+        let mut local = 0;
         for (ordinal, (_, id)) in self.executors.iter().enumerate() {
-            let via = match self.plan.loop_of(*id) {
-                None => Via::Nowhere,
+            let at = match self.plan.loop_of(*id) {
+                None => NOWHERE as usize,
                 Some(LoopAt::Here(at)) if at == l => {
-                    place += 1;
-                    Via::Local(place - 1)
+                    local += 1;
+                    local
                 }
-                Some(LoopAt::Here(at)) => {
-                    Via::Lane(lane_numbers.iter().position(|n| *n == at).expect("every other loop has a lane") as u16)
-                }
-                Some(LoopAt::There(placement, on_loop)) => {
-                    let known = remotes.iter().position(|r| r.placement == placement && r.on_loop == on_loop);
-                    let number = known.unwrap_or_else(|| {
-                        remotes.push(Remote::new(placement, on_loop));
-                        remotes.len() - 1
-                    });
-                    Via::Remote(number as u16)
-                }
+                Some(LoopAt::Here(at)) => first_lane + lane_number(lane_numbers, at),
+                Some(LoopAt::There(placement, on_loop)) => first_lane + lane_numbers.len() + remote_number(remotes, placement, on_loop),
             };
-            id.tasks().for_each(|t| dests[t as usize] = Dest { via, credit: ordinal as u32 });
+            id.tasks().for_each(|t| dests[t as usize] = Dest { at: at as u16, credit: ordinal as u32 });
         }
         dests
     }
 
-    fn executor(&self, component: usize, id: ExecutorId, dests: &[Dest], stats: &LoopStats) -> Result<Executor, PlanError> {
-        let layout = &self.plan.layout.components[component];
-        let stats = stats.executors.iter().find(|e| e.id == id).expect("made from the same plan").clone();
-        let out = |outputs: Vec<Vec<Output>>, is_spout, is_sink| Out {
-            ends_sent: vec![false; outputs.len()],
-            outputs,
-            outbox: FrameQueue::default(),
-            outbox_bytes: 0,
-            pulls: Default::default(),
-            sampler: Sampler::default(),
-            is_spout,
-            is_sink,
-            first_task: id.first,
-            pace: self.plan.options.spout_rate_per_sec.map(Pace::new),
-            executed: 0,
-            emitted: 0,
-            transferred: 0,
-            failed: 0,
+    /// Trees of loop `l`: which ledgers it holds, and where those of all owners are.
+    fn acks(
+        &self,
+        l: usize,
+        lane_numbers: &[usize],
+        remotes: &[Remote],
+        trackers: Vec<(u32, Tracker)>,
+        outs: &mut [Option<LaneOut>],
+        ins: &mut [Option<LaneIn>],
+    ) -> Acks {
+        let road = |at: LoopAt| match at {
+            LoopAt::Here(at) => Road::Lane(lane_number(lane_numbers, at) as u16),
+            LoopAt::There(placement, on_loop) => {
+                let number = remotes.iter().position(|r| r.placement == placement && r.on_loop == on_loop);
+                number.map_or(Road::None, |n| Road::Remote(n as u16))
+            }
         };
-        let panics_max = self.plan.options.panics_max;
-        if layout.kind == ComponentKind::Acker {
-            let factory: ComponentFactory = Arc::new(|| Box::new(NoAcker));
-            let outputs = id.tasks().map(|_| Vec::new()).collect();
-            return Ok(Executor::new(id, layout.id.clone(), out(outputs, false, false), factory, 0, true, panics_max, stats));
+        let n = self.n_tasks as usize + 1;
+        let (mut ledger_of, mut owner_at, mut ledgers) = (vec![Road::None; n], vec![Road::None; n], Vec::new());
+        for (component, id) in &self.executors {
+            let Some(owner_loop) = self.plan.loop_of(*id).filter(|_| self.opens_trees(*component)) else { continue };
+            for task in id.tasks() {
+                owner_at[task as usize] = match trackers.iter().position(|(of, _)| *of == task) {
+                    Some(tracker) => Road::Here(tracker as u16),
+                    None => road(owner_loop),
+                };
+                ledger_of[task as usize] = match self.plan.ledger_at(task, owner_loop) {
+                    None => Road::None,
+                    Some(LoopAt::Here(at)) if at == l => {
+                        ledgers.push(Ledger::new(task));
+                        Road::Here(ledgers.len() as u16 - 1)
+                    }
+                    Some(at) => road(at),
+                };
+            }
+        }
+        let trackers = trackers
+            .into_iter()
+            .map(|(task, mut tracker)| {
+                tracker.set_ledger(ledger_of[task as usize]);
+                tracker
+            })
+            .collect();
+        let lanes = lane_numbers.iter().map(|to| outs[*to].take().expect("one lane per pair")).collect();
+        let lanes_in = lane_numbers.iter().map(|from| ins[*from].take().expect("one lane per pair")).collect();
+        let on = self.plan.layout.components.iter().any(|c| c.kind == ComponentKind::Acker && !c.executors.is_empty());
+        Acks::new(trackers, ledgers, ledger_of, owner_at, lanes, lanes_in, Edges::new(self.seed(1 + l as u64)), on)
+    }
+
+    /// True for components whose tasks open trees.
+    fn opens_trees(&self, component: usize) -> bool {
+        let layout = &self.plan.layout.components[component];
+        self.program.spec.components.iter().any(|c| c.id == layout.id && c.tracked)
+    }
+
+    /// A seed of its own for each use.
+    fn seed(&self, n: u64) -> u64 {
+        Edges::new(self.plan.options.seed ^ n.wrapping_mul(0x9e37_79b9_7f4a_7c15)).bits()
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "called in one place")]
+    fn executor(
+        &self,
+        component: usize,
+        id: ExecutorId,
+        l: usize,
+        first_remote: usize,
+        dests: &[Dest],
+        trackers: &mut Vec<(u32, Tracker)>,
+        stats: &LoopStats,
+    ) -> Result<Executor, PlanError> {
+        let (layout, options) = (&self.plan.layout.components[component], &self.plan.options);
+        let stats = stats.executors.iter().find(|e| e.id == id).expect("made from the same plan").clone();
+        let n_tasks = id.tasks().count();
+        let acker = layout.kind == ComponentKind::Acker;
+        let making = Making {
+            id,
+            factory: Arc::new(|| Box::new(Acker)),
+            upstream_tasks: 0,
+            acker,
+            panics_max: options.panics_max,
+            panic_policy: options.panic_policy,
+            tick_ns: None,
+            stats,
+        };
+        if acker {
+            return Ok(Executor::new(making, Out::new(layout.id.clone(), Vec::new(), Vec::new(), id.first, n_tasks, false)));
         }
         let at = self.program.spec.components.iter().position(|c| c.id == layout.id).expect("the layout comes from this description");
         let spec = &self.program.spec.components[at];
-        let outputs = id.tasks().map(|task| self.outputs(at, task, dests)).collect::<Result<Vec<_>, _>>()?;
-        let is_sink = outputs.iter().flatten().all(|o: &Output| o.subscriptions.is_empty());
+        let mut outputs = Vec::new();
+        for task in id.tasks() {
+            outputs.extend(self.outputs(at, task, first_remote, dests)?);
+        }
         let mut upstream: Vec<&Name> = spec.inputs.iter().map(|i| &i.from).filter(|from| **from != spec.id).collect();
         upstream.sort();
         upstream.dedup();
         let upstream_tasks = upstream.iter().filter_map(|id| self.plan.layout.component(id.as_str())).map(|c| c.n_tasks as usize).sum();
         let is_spout = layout.kind == ComponentKind::Spout;
-        Ok(Executor::new(
-            id,
-            layout.id.clone(),
-            out(outputs, is_spout, is_sink),
-            self.program.components[at].factory.clone(),
+        let mut own = Vec::new();
+        if spec.tracked {
+            let slots_max = self.slots_max();
+            let pending_max = options.spout_pending_max_of(&spec.config).unwrap_or(slots_max).min(slots_max);
+            for task in id.tasks() {
+                own.push(trackers.len() as u16);
+                let slots = Slots::new(task, slots_max, options.message_timeout_ns, self.seed(u64::from(task) << 32 | l as u64));
+                trackers.push((task, Tracker::new(slots, pending_max, Road::None)));
+            }
+        }
+        let mut out = Out::new(layout.id.clone(), outputs, own, id.first, n_tasks, is_spout);
+        out.pace = options.spout_rate_per_sec.filter(|_| is_spout).map(Pace::new);
+        let making = Making {
+            factory: self.program.components[at].factory.clone(),
             upstream_tasks,
-            false,
-            panics_max,
-            stats,
-        ))
+            panic_policy: options.panic_policy_of(&spec.config),
+            tick_ns: options.tick_ns_of(&spec.config).filter(|_| !is_spout),
+            ..making
+        };
+        Ok(Executor::new(making, out))
     }
 
-    fn outputs(&self, at: usize, task: u32, dests: &[Dest]) -> Result<Vec<Output>, PlanError> {
+    /// Slots of each task here that opens trees: an even part of `worker.pending.max`.
+    fn slots_max(&self) -> u32 {
+        let owners =
+            self.executors.iter().filter(|(c, id)| self.opens_trees(*c) && matches!(self.plan.loop_of(*id), Some(LoopAt::Here(_))));
+        let n: usize = owners.map(|(_, id)| id.tasks().count()).sum();
+        (self.plan.options.pending_max / n.max(1) as u32).clamp(SLOTS_MIN, crate::ledger::SLOTS_MAX)
+    }
+
+    fn outputs(&self, at: usize, task: u32, first_remote: usize, dests: &[Dest]) -> Result<Vec<Output>, PlanError> {
         let spec = &self.program.spec.components[at];
         spec.outputs
             .iter()
@@ -502,29 +592,43 @@ impl<'a> Builder<'a> {
                         })?);
                     }
                 }
+                // Places of this worker never change.
                 let single = match &subscriptions[..] {
                     [only] => {
-                        let first = dests[only.targets[0] as usize].via;
-                        only.targets
-                            .iter()
-                            .all(|t| dests[*t as usize].via == first)
-                            .then_some(first)
-                            .filter(|via| *via != Via::Nowhere && !matches!(via, Via::Remote(_)))
+                        let first = dests[only.targets[0] as usize].at;
+                        let same = only.targets.iter().all(|t| dests[*t as usize].at == first);
+                        if same && (first as usize) < first_remote { first } else { NOWHERE }
                     }
-                    _ => None,
+                    _ => NOWHERE,
                 };
-                let fixed = match (&subscriptions[..], single) {
-                    ([only], Some(via)) if only.targets.len() == 1 => {
+                let fixed = match &subscriptions[..] {
+                    [only] if only.targets.len() == 1 && single != NOWHERE => {
                         let target = only.targets[0];
-                        Some(Fixed { target, credit: dests[target as usize].credit, via })
+                        Fixed { at: single, target, credit: dests[target as usize].credit }
                     }
-                    _ => None,
+                    _ => Fixed::NONE,
                 };
-                Ok(Output { stream: self.streams.0[&(spec.id.clone(), output.name.clone())], tag: *tag, subscriptions, single, fixed })
+                let stream = self.streams.0[&(spec.id.clone(), output.name.clone())];
+                Ok(Output { tag: *tag, stream, single, fixed, subscriptions })
             })
             .collect()
     }
 }
+
+fn lane_number(lane_numbers: &[usize], to: usize) -> usize {
+    lane_numbers.iter().position(|n| *n == to).expect("every other loop has a lane")
+}
+
+fn remote_number(remotes: &mut Vec<Remote>, placement: u64, on_loop: u32) -> usize {
+    let known = remotes.iter().position(|r| r.placement == placement && r.on_loop == on_loop);
+    known.unwrap_or_else(|| {
+        remotes.push(Remote::new(placement, on_loop));
+        remotes.len() - 1
+    })
+}
+
+/// Slots of a task that opens trees, at least.
+const SLOTS_MIN: u32 = 1024;
 
 fn environment(e: std::io::Error) -> PlanError {
     PlanError(format!("the system refused memory or descriptors for a lane: {e}; see `ulimit -n` and free memory"))

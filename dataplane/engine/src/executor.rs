@@ -1,17 +1,21 @@
 //! An executor: the tasks of one component that live on one loop, driven with runs of frames.
 //!
 //! Before: `core_loop.rs` has a window whose next frame is for one of its tasks. After: user code has handled it, or it stays.
-//! A panic in user code fails the tuple, and the task begins anew from its factory; too many in a minute stop the worker.
+//! A panic in user code fails the tuple; then the policy says whether the task begins anew from its factory, goes on, or ends the worker.
 
-use crate::component::{Component, Fail, Progress};
-use crate::emit::{Cx, Out};
+use crate::ack::Reason;
+use crate::component::{Asked, Component, Fail};
+use crate::context::Cx;
+use crate::defer::End;
 use crate::io::Io;
-use crate::limits::{SAMPLES_PER_SEC, SPOUT_CALLS_MAX};
+use crate::limits::{PANIC_PAUSE_NS, RUN_FRAMES_MAX, RUN_NS, SAMPLES_PER_SEC, SPOUT_CALLS_MAX};
+use crate::marks::Marks;
+use crate::out::{LeftPull, Out};
+use crate::plan::PanicPolicy;
 use crate::program::ComponentFactory;
 use crate::stats::{ErrorReport, ExecutorStats};
-use saetta_model::name::Name;
 use saetta_model::parallelism::ExecutorId;
-use saetta_tuple::frame::{END, Frame, Header};
+use saetta_tuple::frame::{CONTROL, END, Frame, Header};
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -25,6 +29,8 @@ const REPORT_EVERY_NS: u64 = 1_000_000_000;
 struct TaskSlot {
     component: Box<dyn Component>,
     opened: bool,
+    /// It was told that it is active.
+    active: bool,
     /// Upstream tasks that have ended.
     ends: BTreeSet<u32>,
     /// A spout said Done.
@@ -33,94 +39,100 @@ struct TaskSlot {
     finished: bool,
 }
 
+/// What an executor is made of, besides what it sends.
+pub(crate) struct Making {
+    pub(crate) id: ExecutorId,
+    pub(crate) factory: ComponentFactory,
+    /// Tasks whose END each task waits for: all tasks of all components it reads from, itself excepted.
+    pub(crate) upstream_tasks: usize,
+    /// An acker: the loop itself does its work.
+    pub(crate) acker: bool,
+    pub(crate) panics_max: u32,
+    pub(crate) panic_policy: PanicPolicy,
+    pub(crate) tick_ns: Option<u64>,
+    pub(crate) stats: Arc<ExecutorStats>,
+}
+
 /// See the head of this file.
 pub(crate) struct Executor {
     pub(crate) id: ExecutorId,
-    pub(crate) component: Name,
     pub(crate) out: Out,
+    making: Making,
     tasks: Vec<TaskSlot>,
-    /// Every task was opened since it was made.
-    all_open: bool,
-    factory: ComponentFactory,
-    /// Tasks whose END each task waits for: all tasks of all components it reads from, itself excepted.
-    upstream_tasks: usize,
-    /// Acker executors: placed, and nothing to do in this version.
-    pub(crate) idle: bool,
-    panics_max: u32,
+    /// Every task was opened since it was made, and told whether it is active.
+    settled: bool,
     panics: Vec<u64>,
+    /// After a panic: takes nothing until then.
+    paused_until_ns: u64,
+    pause_ns: u64,
+    next_tick_ns: u64,
     last_report_ns: u64,
-    stats: Arc<ExecutorStats>,
     emitted_at_adapt: u64,
     adapted_ns: u64,
+    /// Calls or frames of one run, so that it takes about `RUN_NS`.
+    calls_max: u32,
+    frames_max: u32,
 }
 
 impl Executor {
-    #[expect(clippy::too_many_arguments, reason = "built in one place")]
-    pub(crate) fn new(
-        id: ExecutorId,
-        component: Name,
-        out: Out,
-        factory: ComponentFactory,
-        upstream_tasks: usize,
-        idle: bool,
-        panics_max: u32,
-        stats: Arc<ExecutorStats>,
-    ) -> Self {
-        let tasks = id
-            .tasks()
-            .map(|_| TaskSlot { component: factory(), opened: false, ends: BTreeSet::new(), done: false, finished: idle })
-            .collect();
+    pub(crate) fn new(making: Making, out: Out) -> Self {
+        let task = |_| TaskSlot {
+            component: (making.factory)(),
+            opened: false,
+            active: false,
+            ends: BTreeSet::new(),
+            done: false,
+            finished: making.acker,
+        };
         Executor {
-            id,
-            component,
+            id: making.id,
             out,
-            tasks,
-            all_open: false,
-            factory,
-            upstream_tasks,
-            idle,
-            panics_max,
+            tasks: making.id.tasks().map(task).collect(),
+            making,
+            settled: false,
             panics: Vec::new(),
+            paused_until_ns: 0,
+            pause_ns: 0,
+            next_tick_ns: 0,
             last_report_ns: 0,
-            stats,
             emitted_at_adapt: 0,
             adapted_ns: 0,
+            calls_max: SPOUT_CALLS_MAX,
+            frames_max: RUN_FRAMES_MAX,
         }
     }
 
-    /// Calls user code on one task; a panic becomes a failure and a new instance.
+    /// Calls user code on one task; a panic becomes a failure, and what the policy says.
     fn call<R>(
         &mut self,
         io: &mut Io,
         index: usize,
-        left: u32,
+        frames_max: u32,
         body: impl FnOnce(&mut dyn Component, &mut Cx<'_>) -> R,
     ) -> (Option<R>, usize) {
         let slot = &mut self.tasks[index];
-        let mut cx = Cx::new(io, &mut self.out, index, left);
+        let mut cx = Cx::new(io, &mut self.out, index, frames_max);
         let result = catch_unwind(AssertUnwindSafe(|| {
             if !slot.opened {
                 slot.opened = true;
                 if let Err(why) = slot.component.open(&mut cx) {
                     cx.fail(why);
                 }
+                cx.settle();
             }
             body(&mut *slot.component, &mut cx)
         }));
-        let panicked = match &result {
-            Ok(_) => None,
-            Err(payload) => Some(panic_text(&**payload)),
-        };
-        if let Some(text) = &panicked {
-            cx.fail(Fail::Drop(format!("panic: {text}")));
+        if let Err(payload) = &result {
+            cx.fail(Fail::Drop(format!("panic: {}", panic_text(&**payload))));
         }
         cx.settle();
+        cx.out.executed += u64::from(cx.handled);
         let (at, reported) = (cx.at, cx.reported.take());
         if let Some(why) = reported {
             self.report(io, why);
         }
-        if panicked.is_some() {
-            self.restart(io, index);
+        if result.is_err() {
+            self.after_panic(io, index);
         }
         (result.ok(), at)
     }
@@ -128,43 +140,76 @@ impl Executor {
     #[cold]
     fn report(&mut self, io: &Io, why: Fail) {
         if let Fail::Fatal(text) = &why {
-            io.shared.fail(ErrorReport { component: self.component.clone(), text: text.clone() });
+            io.shared.fail(ErrorReport { component: self.out.component.clone(), text: text.clone() });
             return;
         }
         let now = io.now_ns();
         if self.last_report_ns == 0 || now - self.last_report_ns > REPORT_EVERY_NS {
             self.last_report_ns = now;
-            io.shared.report(&self.component, why.to_string());
+            io.shared.report(&self.out.component, why.to_string());
         }
     }
 
     #[cold]
-    fn restart(&mut self, io: &Io, index: usize) {
+    fn after_panic(&mut self, io: &mut Io, index: usize) {
         let now = io.now_ns();
         self.panics.retain(|at| now - at < PANIC_WINDOW_NS);
         self.panics.push(now);
-        if self.panics.len() as u32 > self.panics_max {
-            let text = format!("{} panics within a minute, worker.crash.window.max = {} are allowed", self.panics.len(), self.panics_max);
-            io.shared.fail(ErrorReport { component: self.component.clone(), text });
+        let n = self.panics.len() as u32;
+        let fatal = match self.making.panic_policy {
+            PanicPolicy::Crash => Some("a panic, and executor.panic.policy = crash".to_owned()),
+            _ if n > self.making.panics_max => {
+                Some(format!("{n} panics within a minute, worker.crash.window.max = {} are allowed", self.making.panics_max))
+            }
+            _ => None,
+        };
+        if let Some(text) = fatal {
+            io.shared.fail(ErrorReport { component: self.out.component.clone(), text });
         }
-        self.tasks[index].component = (self.factory)();
-        self.tasks[index].opened = false;
-        self.all_open = false;
+        if self.making.panic_policy != PanicPolicy::Skip {
+            self.restart(io, index);
+            // The first one goes on at once: a single bad tuple costs nobody a pause.
+            self.pause_ns = if n <= 1 { 0 } else { (self.pause_ns * 2).clamp(PANIC_PAUSE_NS.0, PANIC_PAUSE_NS.1) };
+            self.paused_until_ns = now + self.pause_ns;
+            self.out.attention |= self.pause_ns > 0;
+        }
     }
 
-    /// Handles frames from the front of `window` as long as they are for this executor, at most `frames_max`, until an output blocks. Returns
+    /// The task begins anew. Trees it opened are dropped, and counted; what it deferred has failed.
+    fn restart(&mut self, io: &mut Io, index: usize) {
+        let slot = &mut self.tasks[index];
+        slot.component = (self.making.factory)();
+        slot.opened = false;
+        slot.active = false;
+        self.settled = false;
+        if let Some(tracker) = self.out.trackers.get(index) {
+            io.acks.drop_trees(*tracker);
+        }
+        let now_ns = io.now_ns();
+        for marks in self.out.deferred.give_up(index) {
+            let text = format!("{}: the task began anew after a panic", self.out.component);
+            marks.each().for_each(|(root, _)| io.acks.fail(root, Reason::Dropped, &text, now_ns));
+        }
+    }
+
+    /// Looks again at what keeps the executor from taking input. True = nothing does.
+    #[cold]
+    fn ready(&mut self, io: &mut Io) -> bool {
+        self.out.look_for_room(io);
+        let paused = io.turn_ns < self.paused_until_ns;
+        self.out.attention = paused || self.out.waits() || self.out.deferred.is_full() || io.acks.congested();
+        !self.out.attention
+    }
+
+    /// Handles frames from the front of `window` as long as they are for this executor, for about `RUN_NS`, until an output blocks. Returns
     /// the bytes handled.
     #[inline]
-    pub(crate) fn drive(&mut self, window: &[u8], frames_max: u32, io: &mut Io) -> usize {
+    pub(crate) fn drive(&mut self, window: &[u8], io: &mut Io) -> usize {
         let mut at = 0;
-        let executed_before = self.out.executed;
-        while !self.out.blocked() {
+        let mut left = self.frames_max;
+        while left > 0 && (!self.out.attention || self.ready(io)) {
             let Some(header) = Header::decode(&window[at..]) else { break };
-            if header.target < self.id.first || header.target > self.id.last {
-                break;
-            }
-            let done = (self.out.executed - executed_before) as u32;
-            if done >= frames_max {
+            if header.target < self.id.first || header.target > self.id.last || header.flags & CONTROL != 0 {
                 break;
             }
             let index = (header.target - self.id.first) as usize;
@@ -173,117 +218,237 @@ impl Executor {
                 at += header.frame_bytes();
                 continue;
             }
-            if self.idle {
+            if self.making.acker {
                 at += header.frame_bytes();
                 continue;
             }
-            let (_, n) = self.call(io, index, frames_max - done, |component, cx| component.handle(header.stream, &window[at..], cx));
+            let before = self.out.executed;
+            let (_, n) = self.call(io, index, left, |component, cx| component.handle(header.stream, &window[at..], cx));
             if n == 0 {
                 // A component that takes nothing although nothing is in its way would spin here for ever.
                 break;
             }
             at += n;
+            left = left.saturating_sub((self.out.executed - before) as u32);
+        }
+        if at > 0 {
+            let full = left == 0;
+            adapt(&mut self.frames_max, RUN_FRAMES_MAX, full, io.lap_ns());
         }
         at
     }
 
-    /// One turn of the parts that need no input: outbox, iterators, spouts, ends. Returns how much was done.
-    pub(crate) fn turn(&mut self, spouts_on: bool, inbox_empty: bool, io: &mut Io) -> usize {
-        let mut work = self.open(io);
+    /// True when [`Self::turn`] may have something to do.
+    #[inline]
+    pub(crate) fn wants_turn(&self, spouts_on: bool, now_ns: u64) -> bool {
+        !self.settled
+            || self.out.attention
+            || (self.out.is_spout && (spouts_on || !self.out.trackers.is_empty()))
+            || self.out.deferred.has_signal()
+            || now_ns >= self.next_tick_ns
+    }
+
+    /// One turn of the parts that need no input: outbox, pulls, signals, ticks, spouts. Returns how much was done.
+    pub(crate) fn turn(&mut self, spouts_on: bool, io: &mut Io) -> usize {
+        let mut work = self.settle_in(spouts_on, io);
         work += self.out.drain(io);
         work += self.pull(io);
+        work += self.hear(io);
+        work += self.tick(io);
+        work += self.tell(io);
         if self.out.is_spout && spouts_on {
             work += self.ask(io);
         }
-        if inbox_empty {
-            work += self.end(io);
+        if self.out.attention {
+            self.ready(io);
         }
         work
     }
 
-    /// Opens tasks that are new: before their first input, whenever that comes.
-    fn open(&mut self, io: &mut Io) -> usize {
-        if self.all_open {
+    /// Opens tasks that are new, before their first input, whenever that comes; tells spouts whether the topology is active.
+    fn settle_in(&mut self, spouts_on: bool, io: &mut Io) -> usize {
+        if self.settled && (!self.out.is_spout || self.tasks.iter().all(|t| t.active == spouts_on)) {
             return 0;
         }
-        self.all_open = true;
+        self.settled = true;
+        let mut work = 0;
         for index in 0..self.tasks.len() {
-            self.call(io, index, 0, |_, _| {});
+            let tell = self.out.is_spout && self.tasks[index].active != spouts_on;
+            if tell || !self.tasks[index].opened {
+                work += 1;
+                self.tasks[index].active = spouts_on;
+                self.call(io, index, 0, |component, _| {
+                    if tell {
+                        component.set_active(spouts_on);
+                    }
+                });
+            }
         }
-        self.tasks.len()
+        work
     }
 
     fn pull(&mut self, io: &mut Io) -> usize {
         let mut work = 0;
         while self.out.outbox_bytes == 0 {
-            let Some((index, birth, mut pull)) = self.out.pulls.pop_front() else { break };
+            let Some(LeftPull { index, marks, mut pull }) = self.out.pulls.pop_front() else { break };
+            self.out.look_for_room(io);
             let before = self.out.emitted;
-            let (used_up, _) = self.call(io, index, 0, |_, cx| {
-                cx.birth_ns = birth;
-                let used_up = pull(cx);
-                cx.birth_ns = None;
-                (used_up, pull)
+            let (over, _) = self.call(io, index, 0, |_, cx| {
+                cx.marks = marks;
+                let over = pull(cx);
+                // Not settled before it is used up.
+                let marks = if over { Marks::NONE } else { cx.marks.leave() };
+                (over, marks, pull)
             });
             work += (self.out.emitted - before) as usize;
-            match used_up {
-                Some((false, pull)) => {
-                    self.out.pulls.push_front((index, birth, pull));
+            match over {
+                Some((false, marks, pull)) => {
+                    self.out.pulls.push_front(LeftPull { index, marks, pull });
+                    self.out.attention = true;
                     break;
                 }
-                Some((true, _)) | None => work += 1,
+                Some((true, ..)) | None => work += 1,
             }
         }
         work
+    }
+
+    /// What became of deferred inputs.
+    #[inline]
+    fn hear(&mut self, io: &mut Io) -> usize {
+        let mut work = 0;
+        while self.out.deferred.has_signal() && !self.out.waits() {
+            let Some((index, marks, end)) = self.out.deferred.next() else { break };
+            work += 1;
+            self.call(io, index, 0, |component, cx| {
+                cx.marks = marks;
+                let outcome = match end {
+                    End::Ack => Ok(()),
+                    End::Fail(why) => Err(why),
+                    End::Dropped => {
+                        cx.drop_trees();
+                        Ok(())
+                    }
+                    End::Complete(then) => then(component, cx),
+                    End::ResetTimeout => {
+                        cx.reset_timeout();
+                        cx.marks = Marks::NONE;
+                        Ok(())
+                    }
+                };
+                if let Err(why) = outcome {
+                    cx.fail(why);
+                }
+            });
+        }
+        work
+    }
+
+    #[inline]
+    fn tick(&mut self, io: &mut Io) -> usize {
+        let Some(every_ns) = self.making.tick_ns else {
+            self.next_tick_ns = u64::MAX;
+            return 0;
+        };
+        if io.turn_ns < self.next_tick_ns || self.out.waits() {
+            return 0;
+        }
+        let first = self.next_tick_ns == 0;
+        // A tick that was late does not make the next ones come at once.
+        self.next_tick_ns = io.turn_ns + every_ns;
+        if first {
+            return 0;
+        }
+        for index in 0..self.tasks.len() {
+            if self.tasks[index].finished {
+                continue;
+            }
+            self.call(io, index, 0, |component, cx| {
+                if let Err(why) = component.tick(cx) {
+                    cx.fail(why);
+                }
+            });
+        }
+        self.tasks.len()
+    }
+
+    /// Tells spouts what became of their trees.
+    #[inline]
+    fn tell(&mut self, io: &mut Io) -> usize {
+        let mut work = 0;
+        for index in 0..self.out.trackers.len() {
+            let tracker = &mut io.acks.trackers[self.out.trackers[index] as usize];
+            work += tracker.expire(io.turn_ns);
+            if tracker.told() {
+                continue;
+            }
+            work += self.tell_task(index, io);
+        }
+        work
+    }
+
+    fn tell_task(&mut self, index: usize, io: &mut Io) -> usize {
+        let tracker = &mut io.acks.trackers[self.out.trackers[index] as usize];
+        let acked = std::mem::take(&mut tracker.acked);
+        let failed = std::mem::take(&mut tracker.failed);
+        let n = acked.len() + failed.len();
+        let slot = &mut self.tasks[index];
+        // It may have something to say again.
+        slot.done &= failed.is_empty();
+        self.out.acked += acked.len() as u64;
+        self.out.trees_failed += failed.len() as u64;
+        let (acked, _) = self.call(io, index, 0, move |component, _| {
+            component.acked(&acked);
+            failed.iter().for_each(|(id, why)| component.failed(*id, why));
+            acked
+        });
+        // Its memory is used again.
+        if let Some(mut acked) = acked {
+            acked.clear();
+            let tracker = &mut io.acks.trackers[self.out.trackers[index] as usize];
+            if tracker.acked.is_empty() {
+                tracker.acked = acked;
+            }
+        }
+        self.out.attention = true;
+        n
     }
 
     /// Asks each spout task for more, in one call of user code, until it has nothing, an output blocks, or its turn is over.
     fn ask(&mut self, io: &mut Io) -> usize {
         let mut work = 0;
         for index in 0..self.tasks.len() {
-            if self.out.blocked() || self.tasks[index].done {
+            if self.tasks[index].done || (self.out.attention && !self.ready(io)) {
                 continue;
             }
-            let before = self.out.emitted;
-            let (asked, _) = self.call(io, index, 0, |component, cx| {
-                let mut busy = 0;
-                for _ in 0..SPOUT_CALLS_MAX {
-                    if let Some(pace) = &mut cx.out.pace {
-                        let now_ns = cx.io.now_ns();
-                        let Some(due) = pace.due(now_ns) else { break };
-                        cx.birth_ns = Some(due);
-                    }
-                    let emitted = cx.out.emitted;
-                    let progress = component.next(cx);
-                    cx.out.executed += u64::from(cx.out.emitted > emitted);
-                    match progress {
-                        Ok(Progress::Done) => return (true, busy),
-                        Ok(Progress::Idle) => break,
-                        Ok(Progress::Busy) => {}
-                        Err(why) => cx.fail(why),
-                    }
-                    busy += 1;
-                    cx.settle();
-                    if cx.out.blocked() || matches!(cx.reported, Some(Fail::Fatal(_))) {
-                        break;
-                    }
-                }
-                (false, busy)
-            });
+            if self.out.trackers.get(index).is_some_and(|t| io.acks.trackers[*t as usize].full()) {
+                continue;
+            }
+            let (before, calls) = (self.out.emitted, self.calls_max);
+            let (asked, _) = self.call(io, index, 0, |component, cx| component.ask(calls, cx));
             work += (self.out.emitted - before) as usize;
-            if let Some((done, busy)) = asked {
+            if let Some(Asked { busy, done }) = asked {
                 self.tasks[index].done = done;
-                work += busy + usize::from(done);
+                work += busy as usize + usize::from(done);
+                if busy > 0 {
+                    adapt(&mut self.calls_max, SPOUT_CALLS_MAX, busy == calls, io.lap_ns());
+                }
             }
         }
         work
     }
 
-    fn end(&mut self, io: &mut Io) -> usize {
+    /// Ends tasks that are over, their inbox being empty. Returns how many.
+    pub(crate) fn end(&mut self, io: &mut Io) -> usize {
         let mut work = 0;
         for index in 0..self.tasks.len() {
             let slot = &self.tasks[index];
-            let over = if self.out.is_spout { slot.done } else { self.upstream_tasks > 0 && slot.ends.len() >= self.upstream_tasks };
-            if slot.finished || !over || self.out.blocked() {
+            let over = if self.out.is_spout {
+                slot.done && self.out.trackers.get(index).is_none_or(|t| io.acks.trackers[*t as usize].quiet())
+            } else {
+                self.making.upstream_tasks > 0 && slot.ends.len() >= self.making.upstream_tasks && self.out.deferred.len() == 0
+            };
+            if slot.finished || !over || !self.out.is_empty() {
                 continue;
             }
             self.call(io, index, 0, |component, cx| {
@@ -293,25 +458,28 @@ impl Executor {
             });
             self.tasks[index].finished = true;
             // What `finish` left to be pulled goes out before the END.
-            while !self.out.pulls.is_empty() && self.out.outbox_bytes == 0 {
+            while !self.out.pulls.is_empty() && self.out.outbox_bytes == 0 && !self.out.waits_for_room() {
                 self.pull(io);
             }
             if self.out.pulls.is_empty() {
                 self.out.send_end(io, self.id.first + index as u32);
             } else {
-                self.out.pulls.push_back((
-                    index,
-                    None,
-                    Box::new(|cx| {
-                        let task = cx.task();
-                        cx.out.send_end(cx.io, task);
-                        true
-                    }),
-                ));
+                let end = Box::new(|cx: &mut Cx<'_>| {
+                    let task = cx.task();
+                    cx.out.send_end(cx.io, task);
+                    true
+                });
+                self.out.leave_pull(index, Marks::NONE, end);
             }
             work += 1;
         }
         work
+    }
+
+    /// True when a task may be ready to end.
+    #[inline]
+    pub(crate) fn may_end(&self) -> bool {
+        self.tasks.iter().any(|t| !t.finished && (t.done || (self.making.upstream_tasks > 0 && t.ends.len() >= self.making.upstream_tasks)))
     }
 
     /// Every spout task is told to end: Ctrl-C in `run`.
@@ -321,24 +489,37 @@ impl Executor {
         }
     }
 
-    /// True when every task has ended and nothing waits to go out.
-    pub(crate) fn ended(&self) -> bool {
-        self.tasks.iter().all(|t| t.finished) && !self.out.blocked()
+    /// The loop ends: tasks that were opened are closed.
+    pub(crate) fn close(&mut self, io: &mut Io) {
+        for index in 0..self.tasks.len() {
+            if self.tasks[index].opened {
+                self.call(io, index, 0, |component, _| component.close());
+                self.tasks[index].opened = false;
+            }
+        }
     }
 
-    /// A spout that may be asked again.
+    /// True when every task has ended and nothing waits to go out.
+    pub(crate) fn ended(&self) -> bool {
+        self.tasks.iter().all(|t| t.finished) && self.out.is_empty()
+    }
+
+    /// A spout that may be asked again, or waits for its trees.
     pub(crate) fn may_ask(&self) -> bool {
         self.out.is_spout && self.tasks.iter().any(|t| !t.done)
     }
 
     /// Publishes the counters.
     #[inline]
-    pub(crate) fn publish(&self) {
-        let s = &self.stats;
-        s.executed.store(self.out.executed, Ordering::Relaxed);
+    pub(crate) fn publish(&self, io: &Io) {
+        let s = &self.making.stats;
+        let executed = if self.making.acker { io.acks.applied } else { self.out.executed };
+        s.executed.store(executed, Ordering::Relaxed);
         s.emitted.store(self.out.emitted, Ordering::Relaxed);
         s.transferred.store(self.out.transferred, Ordering::Relaxed);
         s.failed.store(self.out.failed, Ordering::Relaxed);
+        s.trees_acked.store(self.out.acked, Ordering::Relaxed);
+        s.trees_failed.store(self.out.trees_failed, Ordering::Relaxed);
         s.ended.store(self.ended(), Ordering::Release);
     }
 
@@ -346,9 +527,20 @@ impl Executor {
     pub(crate) fn adapt_sampler(&mut self, now_ns: u64) {
         let elapsed = now_ns.saturating_sub(self.adapted_ns).max(1);
         let rate = (u128::from(self.out.emitted - self.emitted_at_adapt) * 1_000_000_000 / u128::from(elapsed)) as u64;
-        self.out.sampler.adapt(rate, SAMPLES_PER_SEC);
+        self.out.sample_every = (rate / SAMPLES_PER_SEC).max(1).next_power_of_two();
+        self.out.sample_at = self.out.sample_at.min(self.out.emitted + self.out.sample_every);
         self.emitted_at_adapt = self.out.emitted;
         self.adapted_ns = now_ns;
+    }
+}
+
+/// Halves a budget whose run took too long, doubles one that was used up in time.
+#[inline]
+fn adapt(budget: &mut u32, max: u32, used_up: bool, took_ns: u64) {
+    if took_ns > RUN_NS {
+        *budget = (*budget / 2).max(1);
+    } else if used_up && *budget < max {
+        *budget = (*budget * 2).min(max);
     }
 }
 
@@ -361,7 +553,7 @@ fn panic_text(payload: &(dyn std::any::Any + Send)) -> String {
 pub(crate) fn run_bytes(window: &[u8], id: ExecutorId) -> usize {
     let mut at = 0;
     while let Some(frame) = Frame::first(&window[at..]) {
-        if frame.header.target < id.first || frame.header.target > id.last {
+        if frame.header.target < id.first || frame.header.target > id.last || frame.header.flags & CONTROL != 0 {
             break;
         }
         at += frame.bytes.len();

@@ -1,12 +1,13 @@
-//! The outgoing half of a core loop: which lane a task is behind, whether there is credit, and the frame goes.
+//! The outgoing half of a core loop: where a task is, what is staged for it, whether there is credit, and the frame goes.
 //!
-//! Before: `emit.rs` has a frame for a task. After: it lies in a local inbox, a lane's staging, or a remote loop's staging; or it is
+//! Before: `emit.rs` has a frame for a task. After: it lies in a local inbox, a lane's ring, or a remote loop's staging; or it is
 //! refused and stays in the emitter's outbox.
 
+use crate::ack::Acks;
 use crate::clock::Clock;
 use crate::credit::CreditOut;
-use crate::lane::LaneOut;
-use crate::limits::{LATENCY_NS, REMOTE_STAGING_BYTES_MAX};
+use crate::lane::{LaneOut, drop_handles, replace_by_handle};
+use crate::limits::{LATENCY_NS, REMOTE_STAGING_BYTES_MAX, WATERMARK_BYTES};
 use crate::queue::FrameQueue;
 use crate::remote::Remote;
 use crate::stats::Shared;
@@ -14,37 +15,60 @@ use hdrhistogram::Histogram;
 use saetta_tuple::Encoder;
 use std::sync::Arc;
 
-/// Where a task is, seen from one loop.
+/// The place of tasks that are placed nowhere (yet): frames wait.
+pub(crate) const NOWHERE: u16 = 0;
+
+/// Private memory in which frames for one place are written. Every place of a loop has one, in this order: nowhere, the executors of this
+/// loop, its lanes to the other loops of the worker, the loops of other workers.
+pub(crate) struct Staging {
+    /// Whole frames.
+    pub(crate) frames: Vec<u8>,
+    /// At this many bytes nothing more is written; 0 = closed.
+    pub(crate) room: usize,
+    /// At this many bytes they are moved on.
+    watermark: usize,
+    /// Bit of the worker that runs the place, for the masks of acks.
+    pub(crate) worker_bit: u64,
+}
+
+impl Staging {
+    fn new(room: usize, watermark: usize, worker_bit: u64) -> Self {
+        Staging { frames: Vec::new(), room, watermark, worker_bit }
+    }
+}
+
+/// What stands behind a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Via {
-    /// Placed nowhere (yet): frames wait.
     Nowhere,
-    /// An executor of this loop, by its place here.
-    Local(u16),
+    /// An executor of this loop.
+    Local(usize),
     /// Another loop of this worker, by lane.
-    Lane(u16),
+    Lane(usize),
     /// A loop of another worker.
-    Remote(u16),
+    Remote(usize),
 }
 
 /// Where a task is, and whose credit it uses.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Dest {
-    pub(crate) via: Via,
+    /// Place in `staging`.
+    pub(crate) at: u16,
     /// Index of its executor in `credits`.
     pub(crate) credit: u32,
 }
 
 /// Frames for one executor of this loop that it could not take at once, per lane they came by.
 pub(crate) struct Inbox {
-    /// 0 = this loop itself, then the other loops, then remote ones.
+    /// 0 = this loop itself, whose newest frames are still in the staging; then the other loops, then remote ones.
     pub(crate) lanes: Vec<FrameQueue>,
-    /// True when some lane may hold frames.
+    /// True when some lane besides the first may hold frames.
     pub(crate) pending: bool,
 }
 
 /// See the head of this file.
 pub(crate) struct Io {
+    pub(crate) staging: Vec<Staging>,
     pub(crate) inboxes: Vec<Inbox>,
     pub(crate) lanes: Vec<LaneOut>,
     pub(crate) remotes: Vec<Remote>,
@@ -55,13 +79,38 @@ pub(crate) struct Io {
     pub(crate) encoder: Encoder,
     pub(crate) scratch: Vec<u8>,
     pub(crate) clock: Clock,
+    /// When the running turn began, nanoseconds.
+    pub(crate) turn_ns: u64,
+    /// When time was last measured.
+    pub(crate) lap_ns: u64,
+    /// Trees: whose ledgers are where, and what waits to be told to them.
+    pub(crate) acks: Acks,
     /// Spout emit to last bolt, nanoseconds, sampled tuples.
     pub(crate) latency_ns: Histogram<u64>,
     pub(crate) shared: Arc<Shared>,
+    /// The loop's own.
+    pub(crate) sleeper: Arc<saetta_ring::Sleeper>,
     pub(crate) executor_outbox_bytes: usize,
     pub(crate) worker_outbox_bytes: u64,
     /// Frame bytes put into lanes that leave this loop.
     pub(crate) sent_bytes: u64,
+}
+
+/// A place that takes nothing (yet).
+pub(crate) fn closed() -> Staging {
+    Staging::new(0, usize::MAX, 0)
+}
+
+/// Places of a loop with `n_local` executors, `lanes` to other loops and nothing remote yet.
+pub(crate) fn places(n_local: usize, n_lanes: usize, ring_bytes: usize, worker_bit: u64) -> Vec<Staging> {
+    let lane_room = ring_bytes / crate::limits::HANDLE_RING_PART;
+    let mut all = vec![Staging::new(0, usize::MAX, 0)];
+    all.extend((0..n_local).map(|_| Staging::new(usize::MAX, usize::MAX, worker_bit)));
+    all.extend((0..n_lanes).map(|_| Staging {
+        frames: Vec::with_capacity(crate::limits::STAGING_BYTES_KEPT),
+        ..Staging::new(lane_room, WATERMARK_BYTES, worker_bit)
+    }));
+    all
 }
 
 impl Io {
@@ -72,23 +121,132 @@ impl Io {
         h
     }
 
-    /// Nanoseconds of the loop's clock.
+    /// Nanoseconds of the process's clock.
     #[inline]
     pub(crate) fn now_ns(&self) -> u64 {
         self.clock.now_ns()
     }
 
-    /// True when one more frame may be written to this lane's buffer (credit aside).
+    /// A turn of the loop begins: what time it is.
+    #[inline]
+    pub(crate) fn begin_turn(&mut self) -> u64 {
+        self.turn_ns = self.now_ns();
+        self.lap_ns = self.turn_ns;
+        self.turn_ns
+    }
+
+    /// Nanoseconds since this was asked last, or since the turn began.
+    #[inline]
+    pub(crate) fn lap_ns(&mut self) -> u64 {
+        let now_ns = self.now_ns();
+        let lap = now_ns.saturating_sub(self.lap_ns);
+        self.lap_ns = now_ns;
+        lap
+    }
+
+    /// True when an executor of this loop has no frame waiting.
+    #[inline]
+    pub(crate) fn inbox_is_empty(&self, place: usize) -> bool {
+        self.staging[1 + place].frames.is_empty() && self.inboxes[place].lanes[0].is_empty() && !self.inboxes[place].pending
+    }
+
+    /// Takes what this loop itself has for one of its executors. Must be put back into lane 0 of its inbox.
+    #[inline]
+    pub(crate) fn take_own(&mut self, place: usize) -> crate::queue::Taken {
+        self.inboxes[place].lanes[0].take_or(&mut self.staging[1 + place].frames)
+    }
+
+    pub(crate) fn via(&self, at: u16) -> Via {
+        let (at, first_lane) = (at as usize, 1 + self.inboxes.len());
+        let first_remote = first_lane + self.lanes.len();
+        match at {
+            0 => Via::Nowhere,
+            _ if at < first_lane => Via::Local(at - 1),
+            _ if at < first_remote => Via::Lane(at - first_lane),
+            _ => Via::Remote(at - first_remote),
+        }
+    }
+
+    /// Place of a lane.
+    pub(crate) fn lane_place(&self, lane: usize) -> usize {
+        1 + self.inboxes.len() + lane
+    }
+
+    /// Place of a remote loop.
+    pub(crate) fn remote_place(&self, remote: usize) -> usize {
+        1 + self.inboxes.len() + self.lanes.len() + remote
+    }
+
+    /// A new remote loop gets its place, closed until it has a link.
+    pub(crate) fn add_remote(&mut self, remote: Remote) {
+        self.remotes.push(remote);
+        self.staging.push(Staging::new(0, usize::MAX, 0));
+    }
+
+    /// Opens or closes a remote loop's place.
+    pub(crate) fn set_link(&mut self, remote: usize, link: Option<saetta_transport::LinkId>) {
+        self.remotes[remote].link = link;
+        let at = self.remote_place(remote);
+        self.staging[at].room = if link.is_some() { REMOTE_STAGING_BYTES_MAX } else { 0 };
+    }
+
+    /// True when one more frame may be written for this place (credit aside).
+    #[inline]
+    pub(crate) fn has_room(&mut self, at: u16) -> bool {
+        let staging = &self.staging[at as usize];
+        staging.frames.len() < staging.room || (staging.room > 0 && self.move_on(at) && self.has_room_now(at))
+    }
+
+    #[inline]
+    pub(crate) fn has_room_now(&self, at: u16) -> bool {
+        let staging = &self.staging[at as usize];
+        staging.frames.len() < staging.room
+    }
+
+    /// Moves what is staged for a lane into its ring; false = the ring has no room. Other places keep theirs until they are read.
+    pub(crate) fn move_on(&mut self, at: u16) -> bool {
+        let Via::Lane(lane) = self.via(at) else { return true };
+        let staged = &mut self.staging[at as usize].frames;
+        let n = staged.len();
+        if n == 0 {
+            return true;
+        }
+        if !self.lanes[lane].push(staged) {
+            return false;
+        }
+        staged.clear();
+        self.sent_bytes += n as u64;
+        true
+    }
+
+    /// A frame that has its credit was written from `start` on, and the watermark may be reached. False = the place has no room for another.
     #[inline(always)]
-    pub(crate) fn has_room(&mut self, via: Via) -> bool {
-        match via {
-            Via::Local(_) => true,
-            Via::Lane(lane) => self.lanes[lane as usize].has_room(),
-            Via::Remote(remote) => {
-                let remote = &self.remotes[remote as usize];
-                remote.link.is_some() && remote.staging.len() < REMOTE_STAGING_BYTES_MAX
+    pub(crate) fn written(&mut self, at: u16, start: usize) -> bool {
+        let staging = &self.staging[at as usize];
+        staging.frames.len() < staging.watermark || self.at_watermark(at, start)
+    }
+
+    #[inline(never)]
+    pub(crate) fn at_watermark(&mut self, at: u16, start: usize) -> bool {
+        if let Via::Lane(lane) = self.via(at)
+            && self.staging[at as usize].frames.len() - start > self.lanes[lane].frame_max
+        {
+            replace_by_handle(&mut self.staging[at as usize].frames, start);
+        }
+        self.move_on(at) || self.has_room_now(at)
+    }
+
+    /// Moves on what is staged for every lane: at the end of an executor's turn.
+    #[inline]
+    pub(crate) fn flush_lanes(&mut self) {
+        let first = self.lane_place(0);
+        for lane in 0..self.lanes.len() {
+            let staged = &mut self.staging[first + lane].frames;
+            let n = staged.len();
+            if n > 0 && self.lanes[lane].push(staged) {
+                staged.clear();
+                self.sent_bytes += n as u64;
             }
-            Via::Nowhere => false,
         }
     }
 
@@ -96,39 +254,25 @@ impl Io {
     #[inline]
     pub(crate) fn try_send(&mut self, target: u32, frame: &[u8]) -> bool {
         let dest = self.dests[target as usize];
-        if !self.has_room(dest.via) || !self.credits[dest.credit as usize].admits(frame.len()) {
+        if !self.has_room(dest.at) || !self.credits[dest.credit as usize].admits(frame.len()) {
             return false;
         }
         self.credits[dest.credit as usize].spend(frame.len());
-        let buffer = self.buffer(dest.via).1;
-        let start = buffer.len();
-        buffer.extend_from_slice(frame);
-        self.written(dest.via, start, frame.len());
+        let staged = &mut self.staging[dest.at as usize].frames;
+        let start = staged.len();
+        staged.extend_from_slice(frame);
+        self.written(dest.at, start);
         true
     }
 
-    /// The encoder, and the buffer at whose end a frame for `via` is written. Call only after [`Self::has_room`].
-    #[inline(always)]
-    pub(crate) fn buffer(&mut self, via: Via) -> (&mut Encoder, &mut Vec<u8>) {
-        let buffer = match via {
-            Via::Local(executor) => self.inboxes[executor as usize].lanes[0].tail(),
-            Via::Lane(lane) => &mut self.lanes[lane as usize].staging,
-            Via::Remote(remote) => &mut self.remotes[remote as usize].staging,
-            Via::Nowhere => unreachable!("has no room"),
-        };
-        (&mut self.encoder, buffer)
+    /// Frame bytes of this loop that wait for a lane or a link, or are not yet read at its other end.
+    pub(crate) fn waiting_bytes(&mut self) -> usize {
+        self.staging.iter().map(|s| s.frames.len()).sum::<usize>() + self.lanes.iter_mut().map(LaneOut::unread_bytes).sum::<usize>()
     }
+}
 
-    /// A frame of `n` bytes that has its credit was written at the end of the buffer of `via`, from `start` on.
-    #[inline(always)]
-    pub(crate) fn written(&mut self, via: Via, start: usize, n: usize) {
-        match via {
-            Via::Local(executor) => self.inboxes[executor as usize].pending = true,
-            Via::Lane(lane) => {
-                self.sent_bytes += n as u64;
-                self.lanes[lane as usize].staged(start);
-            }
-            Via::Remote(_) | Via::Nowhere => self.sent_bytes += n as u64,
-        }
+impl Drop for Io {
+    fn drop(&mut self) {
+        self.staging.iter().for_each(|s| drop_handles(&s.frames));
     }
 }

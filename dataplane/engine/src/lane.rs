@@ -4,18 +4,15 @@
 //! one into the shared ring halves the rate. No flush timer: what is staged goes out at the latest when the turn ends.
 
 use crate::handle::{HANDLE_FRAME_BYTES, take, to_handle};
-use crate::limits::{HANDLE_RING_PART, WATERMARK_BYTES};
+use crate::limits::{HANDLE_RING_PART, STAGING_BYTES_KEPT};
 use saetta_ring::{Consumer, Producer, Sleeper, ring};
 use saetta_tuple::frame::{Frame, HANDLE};
 use std::sync::Arc;
 
-/// Writing end, owned by the source loop.
+/// Writing end, owned by the source loop. Frames are staged in private memory (`io.rs`) and come here in bulk.
 pub(crate) struct LaneOut {
-    /// Whole frames not yet in the ring. At most `staging_max` plus one frame of at most `frame_max`.
-    pub(crate) staging: Vec<u8>,
-    staging_max: usize,
     /// Larger frames cross by handle.
-    frame_max: usize,
+    pub(crate) frame_max: usize,
     producer: Producer,
     /// The reading loop's.
     peer: Arc<Sleeper>,
@@ -31,57 +28,58 @@ pub(crate) struct LaneIn {
 /// A lane with a ring of `ring_bytes`. `reader` and `writer` are the sleep words of the two loops.
 pub(crate) fn lane(ring_bytes: usize, reader: Arc<Sleeper>, writer: Arc<Sleeper>) -> std::io::Result<(LaneOut, LaneIn)> {
     let (producer, consumer) = ring(ring_bytes)?;
-    let frame_max = ring_bytes / HANDLE_RING_PART;
-    let staging_max = ring_bytes / HANDLE_RING_PART;
-    let staging = Vec::with_capacity(staging_max + frame_max);
-    Ok((LaneOut { staging, staging_max, frame_max, producer, peer: reader }, LaneIn { consumer, peer: writer }))
+    Ok((LaneOut { frame_max: ring_bytes / HANDLE_RING_PART, producer, peer: reader }, LaneIn { consumer, peer: writer }))
 }
 
 impl LaneOut {
-    /// True when one more frame may be staged.
-    #[inline(always)]
-    pub(crate) fn has_room(&mut self) -> bool {
-        self.staging.len() < self.staging_max || self.flush()
-    }
-
-    /// A whole frame was written at the end of `staging`, from `start` on. Only after [`Self::has_room`].
-    #[inline(always)]
-    pub(crate) fn staged(&mut self, start: usize) {
-        if self.staging.len() - start > self.frame_max {
-            self.replace_by_handle(start);
-        }
-        if self.staging.len() >= WATERMARK_BYTES {
-            self.flush();
-        }
-    }
-
-    #[cold]
-    fn replace_by_handle(&mut self, start: usize) {
-        let handle = to_handle(&self.staging[start..]);
-        self.staging.truncate(start);
-        self.staging.extend_from_slice(&handle);
-        // One huge frame must not leave its size behind for ever.
-        self.staging.shrink_to(self.staging_max + self.frame_max);
-    }
-
-    /// Moves everything staged into the ring and wakes its reader; false = no room, everything stays. With hysteresis by size: what is
-    /// staged goes whole or not at all.
+    /// Moves whole frames into the ring and wakes its reader; false = no room, and nothing moved: with hysteresis by size, what is staged goes
+    /// whole or not at all.
     #[inline]
-    pub(crate) fn flush(&mut self) -> bool {
-        if self.staging.is_empty() {
-            return true;
-        }
-        if !self.producer.push(&self.staging) {
+    pub(crate) fn push(&mut self, frames: &[u8]) -> bool {
+        if !self.producer.push(frames) {
             return false;
         }
-        self.staging.clear();
         self.peer.notify();
         true
     }
 
-    /// Bytes not yet read at the other end.
+    /// Bytes pushed and not yet read at the other end.
     pub(crate) fn unread_bytes(&mut self) -> usize {
-        self.staging.len() + self.producer.unread()
+        self.producer.unread()
+    }
+}
+
+/// Puts a handle in place of the frame that was written at the end of `staged`, from `start` on.
+#[cold]
+pub(crate) fn replace_by_handle(staged: &mut Vec<u8>, start: usize) {
+    let handle = to_handle(&staged[start..]);
+    staged.truncate(start);
+    staged.extend_from_slice(&handle);
+    // One huge frame must not leave its size behind for ever.
+    staged.shrink_to(STAGING_BYTES_KEPT);
+}
+
+/// Bytes of whole frames at the front of `window`: at least one, then up to `max`.
+pub(crate) fn whole_frames(window: &[u8], max: usize) -> usize {
+    if window.len() <= max {
+        return window.len();
+    }
+    let mut at = 0;
+    while let Some(frame) = Frame::first(&window[at..]) {
+        if at > 0 && at + frame.bytes.len() > max {
+            break;
+        }
+        at += frame.bytes.len();
+    }
+    at
+}
+
+/// Frees what the handles among these frames own: frames that will never be read.
+pub(crate) fn drop_handles(frames: &[u8]) {
+    let mut run = frames;
+    while let Some(frame) = Frame::first(run) {
+        drop(unhandle(&frame));
+        run = &run[frame.bytes.len()..];
     }
 }
 
@@ -121,21 +119,7 @@ impl Drop for LaneIn {
     fn drop(&mut self) {
         // Frames that were never read may own memory.
         self.consumer.is_empty();
-        let mut run = self.consumer.readable();
-        while let Some(frame) = Frame::first(run) {
-            drop(unhandle(&frame));
-            run = &run[frame.bytes.len()..];
-        }
-    }
-}
-
-impl Drop for LaneOut {
-    fn drop(&mut self) {
-        let mut run = &self.staging[..];
-        while let Some(frame) = Frame::first(run) {
-            drop(unhandle(&frame));
-            run = &run[frame.bytes.len()..];
-        }
+        drop_handles(self.consumer.readable());
     }
 }
 

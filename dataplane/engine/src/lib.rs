@@ -6,11 +6,14 @@
 //! Not here: an async runtime, ZooKeeper, disk, locks, log lines, user types (a component is a trait object that is handed runs of
 //! frames). Per tuple no allocation and no system call.
 
+mod ack;
 mod affinity;
 mod clock;
 mod component;
+mod context;
 mod core_loop;
 mod credit;
+mod defer;
 mod emit;
 mod engine;
 mod executor;
@@ -19,9 +22,11 @@ mod grouping;
 mod handle;
 mod io;
 mod lane;
-#[cfg_attr(not(test), expect(dead_code, unused_imports, reason = "the loops use it next"))]
+#[allow(dead_code, unused_imports, reason = "what the loss of a worker will ask for")]
 mod ledger;
 mod limits;
+mod marks;
+mod out;
 mod plan;
 mod program;
 mod queue;
@@ -29,13 +34,15 @@ mod remote;
 mod stats;
 mod wait;
 
+pub use ack::{Reason, TreeFail};
 pub use affinity::{allowed_cores, pin};
 pub use clock::Clock;
-pub use component::{Component, Fail, Progress};
+pub use component::{Asked, Component, Fail, Progress};
+pub use context::Cx;
 pub use core_loop::{Command, CoreLoop, Links};
-pub use emit::Cx;
+pub use defer::{OnComplete, RawAnchor};
 pub use engine::{Engine, LoopHandle, Running};
 pub use limits::*;
-pub use plan::{EnginePlan, Options, PlanError, PlannedExecutor, RemoteExecutor, WaitMode};
+pub use plan::{EnginePlan, Options, PanicPolicy, PlanError, PlannedExecutor, RemoteExecutor, WaitMode};
 pub use program::{ComponentFactory, KeyFn, Program, ProgramComponent};
 pub use stats::{ErrorReport, ExecutorStats, LinkEnded, LoopStats, Shared};

@@ -2,6 +2,8 @@
 
 /// Bytes in a lane's staging buffer at which it is copied out and published.
 pub const WATERMARK_BYTES: usize = 1024;
+/// Capacity a lane's staging begins with and falls back to: what a full ring part and one frame of its size take.
+pub const STAGING_BYTES_KEPT: usize = 32 << 10;
 /// Smallest credit window of an executor on a lane.
 pub const WINDOW_BYTES_MIN: u64 = 4096;
 /// A frame over this part of its ring crosses by handle.
@@ -10,12 +12,28 @@ pub const HANDLE_RING_PART: usize = 4;
 pub const RUN_FRAMES_MAX: u32 = 256;
 /// `next` calls of one spout task per turn.
 pub const SPOUT_CALLS_MAX: u32 = 64;
+/// One run of an executor takes about this long at most, by fewer calls or frames: what it emits waits in staging meanwhile.
+pub const RUN_NS: u64 = 20_000;
 /// Items pulled from one `emit_from` iterator per turn.
 pub const PULL_ITEMS_MAX: u32 = 256;
 /// Frame bytes staged for one remote loop before its emitters keep their frames.
 pub const REMOTE_STAGING_BYTES_MAX: usize = 256 << 10;
 /// Commands waiting for one loop; a sender waits beyond it.
 pub const COMMANDS_MAX: usize = 1024;
+/// Bytes of a control ring between two loops of a worker: acks and the like, consumed before anything else.
+pub const CONTROL_RING_BYTES: usize = 16 << 10;
+/// Acks staged for another loop at which its emitters take no more input.
+pub const CONTROL_STAGING_BYTES_MAX: usize = 64 << 10;
+/// Bytes of acks staged for another loop at which they are moved on.
+pub const CONTROL_WATERMARK_BYTES: usize = 1024;
+/// Trees of one owner looked at for a timeout per turn.
+pub const EXPIRE_SLOTS_MAX: usize = 4096;
+/// Bytes of text a failure carries to its spout.
+pub const FAIL_TEXT_BYTES_MAX: usize = 512;
+/// Deferred inputs of one executor; at it the executor takes no more input.
+pub const DEFERRED_MAX: usize = 1024;
+/// Pauses of an executor that panicked: the first, doubling up to the longest.
+pub const PANIC_PAUSE_NS: (u64, u64) = (1_000_000, 1_000_000_000);
 /// Error reports waiting for the watchdog; beyond it they are counted only.
 pub const REPORTS_MAX: usize = 1024;
 /// Ends of links waiting for the watchdog, per loop: as many as a loop has links, since each is dialled again only after its end was read.

@@ -4,7 +4,7 @@ use crate::clock::Clock;
 use crate::limits::WINDOW_BYTES_MIN;
 use saetta_model::Config;
 use saetta_model::parallelism::{ExecutorId, Layout};
-use saetta_model::topology::TopologySpec;
+use saetta_model::topology::{ComponentKind, TopologySpec};
 use std::collections::BTreeSet;
 
 /// How a loop waits when it finds no work.
@@ -18,6 +18,19 @@ pub enum WaitMode {
     Yield,
     /// Parks at once.
     Park,
+}
+
+/// What a panic in user code leads to, after its tuple has failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PanicPolicy {
+    /// The task begins anew from its factory, with a pause that grows.
+    Restart,
+    /// The task goes on as it is.
+    Skip,
+    /// The worker stops.
+    Crash,
+    /// The tuple goes to the component's dead-letter stream and counts as handled; the task begins anew.
+    DeadLetter,
 }
 
 /// Bounds, from configuration.
@@ -37,6 +50,20 @@ pub struct Options {
     pub wait: WaitMode,
     /// `worker.crash.window.max`.
     pub panics_max: u32,
+    /// `topology.message.timeout.secs`.
+    pub message_timeout_ns: u64,
+    /// `topology.max.spout.pending`, of each spout task.
+    pub spout_pending_max: Option<u32>,
+    /// `worker.pending.max`, shared by the worker's spout tasks.
+    pub pending_max: u32,
+    /// `executor.panic.policy` of components that do not say otherwise.
+    pub panic_policy: PanicPolicy,
+    /// `topology.tick.tuple.freq.secs` of components that do not say otherwise.
+    pub tick_ns: Option<u64>,
+    /// This worker's bit in the masks of acks.
+    pub worker_bit: u64,
+    /// What random numbers begin with.
+    pub seed: u64,
     /// True where no other loop shares the cores.
     pub alone: bool,
     /// False for loops stepped by hand.
@@ -68,6 +95,13 @@ impl Options {
                 _ => WaitMode::Hybrid,
             },
             panics_max: config.u32("worker.crash.window.max").expect("has a built-in value"),
+            message_timeout_ns: config.duration("topology.message.timeout.secs").expect("has a built-in value").as_nanos() as u64,
+            spout_pending_max: config.u32("topology.max.spout.pending"),
+            pending_max: config.u32("worker.pending.max").expect("has a built-in value"),
+            panic_policy: panic_policy(config.text("executor.panic.policy").expect("has a built-in value")),
+            tick_ns: config.duration("topology.tick.tuple.freq.secs").map(|every| every.as_nanos() as u64),
+            worker_bit: 1,
+            seed: random_seed(),
             alone: true,
             pinned: true,
             spout_rate_per_sec: None,
@@ -75,6 +109,47 @@ impl Options {
         })
     }
 }
+
+fn panic_policy(word: &str) -> PanicPolicy {
+    match word {
+        "skip" => PanicPolicy::Skip,
+        "crash" => PanicPolicy::Crash,
+        "dead-letter" => PanicPolicy::DeadLetter,
+        _ => PanicPolicy::Restart,
+    }
+}
+
+/// From the system's randomness: no two workers share their edges.
+fn random_seed() -> u64 {
+    std::hash::BuildHasher::hash_one(&std::collections::hash_map::RandomState::new(), std::process::id())
+}
+
+/// What one component's configuration says over the topology's.
+impl Options {
+    /// How often its tasks tick.
+    pub(crate) fn tick_ns_of(&self, config: &ComponentConfig) -> Option<u64> {
+        match config.get("topology.tick.tuple.freq.secs") {
+            Some(secs) => Some((secs.parse::<f64>().expect("checked when set") * 1e9) as u64),
+            None => self.tick_ns,
+        }
+    }
+
+    /// What its panics lead to.
+    pub(crate) fn panic_policy_of(&self, config: &ComponentConfig) -> PanicPolicy {
+        config.get("executor.panic.policy").map_or(self.panic_policy, |word| panic_policy(word))
+    }
+
+    /// Most trees one of its tasks has open.
+    pub(crate) fn spout_pending_max_of(&self, config: &ComponentConfig) -> Option<u32> {
+        match config.get("topology.max.spout.pending") {
+            Some(n) => Some(n.parse().expect("checked when set")),
+            None => self.spout_pending_max,
+        }
+    }
+}
+
+/// Keys a component sets itself.
+type ComponentConfig = std::collections::BTreeMap<String, String>;
 
 /// One executor of this worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,6 +203,22 @@ impl EnginePlan {
     pub(crate) fn loop_of(&self, id: ExecutorId) -> Option<LoopAt> {
         let here = self.executors.iter().find(|e| e.id == id).map(|e| LoopAt::Here(e.on_loop));
         here.or_else(|| self.remotes.iter().find(|e| e.id == id).map(|e| LoopAt::There(e.placement, e.on_loop)))
+    }
+
+    /// The loop whose acker holds the ledger of an owner task on `owner_loop`: in its own worker if there is one, there on the same loop if
+    /// there is one; else the acker at the owner's number modulo their number. `None` without ackers, or while that one is placed nowhere.
+    pub(crate) fn ledger_at(&self, owner: u32, owner_loop: LoopAt) -> Option<LoopAt> {
+        let all = &self.layout.components.iter().find(|c| c.kind == ComponentKind::Acker)?.executors;
+        let worker = |at: LoopAt| match at {
+            LoopAt::Here(_) => None,
+            LoopAt::There(placement, _) => Some(placement),
+        };
+        let near: Vec<LoopAt> = all.iter().filter_map(|e| self.loop_of(*e)).filter(|at| worker(*at) == worker(owner_loop)).collect();
+        if near.contains(&owner_loop) {
+            return Some(owner_loop);
+        }
+        let pick = |of: usize| owner as usize % of;
+        if !near.is_empty() { Some(near[pick(near.len())]) } else { all.get(pick(all.len().max(1))).and_then(|e| self.loop_of(*e)) }
     }
 
     /// Credit window of one executor on each lane that reaches it: its inbox divided over the loops that hold a task upstream.

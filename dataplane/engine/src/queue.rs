@@ -48,10 +48,15 @@ impl FrameQueue {
         self.back.extend_from_slice(frames);
     }
 
-    /// Where the next frame may be written directly, at the end.
+    /// As [`Self::take`], of a queue whose newest frames are in `back`, which becomes empty memory.
     #[inline]
-    pub(crate) fn tail(&mut self) -> &mut Vec<u8> {
-        &mut self.back
+    pub(crate) fn take_or(&mut self, back: &mut Vec<u8>) -> Taken {
+        if self.at == self.front.len() {
+            self.front.clear();
+            self.at = 0;
+            std::mem::swap(&mut self.front, back);
+        }
+        Taken { buffer: std::mem::take(&mut self.front), at: std::mem::take(&mut self.at) }
     }
 
     /// Takes what is readable; empty only when the queue is.

@@ -13,8 +13,6 @@ pub(crate) struct Remote {
     pub(crate) placement: u64,
     /// Loop there.
     pub(crate) on_loop: u32,
-    /// Whole frames not yet given to the carrier.
-    pub(crate) staging: Vec<u8>,
     /// The link, while there is one.
     pub(crate) link: Option<LinkId>,
     /// The goodbye is said on this link: nothing more is staged.
@@ -25,6 +23,6 @@ pub(crate) struct Remote {
 
 impl Remote {
     pub(crate) fn new(placement: u64, on_loop: u32) -> Self {
-        Remote { placement, on_loop, staging: Vec::new(), link: None, leaving: false, early: BTreeMap::new() }
+        Remote { placement, on_loop, link: None, leaving: false, early: BTreeMap::new() }
     }
 }

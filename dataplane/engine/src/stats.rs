@@ -29,6 +29,10 @@ pub struct ExecutorStats {
     pub transferred: AtomicU64,
     /// Inputs that failed.
     pub failed: AtomicU64,
+    /// Spouts: trees told complete.
+    pub trees_acked: AtomicU64,
+    /// Spouts: trees told failed.
+    pub trees_failed: AtomicU64,
     /// Every task has ended.
     pub ended: AtomicBool,
 }
@@ -44,6 +48,8 @@ pub struct LoopStats {
     pub sent_bytes: AtomicU64,
     /// See `sent_bytes`.
     pub received_bytes: AtomicU64,
+    /// Trees open of the spout tasks of this loop.
+    pub pending_trees: AtomicU64,
     /// Frames that could not be delivered: their lane's link ended, or their task is not here.
     pub discarded: AtomicU64,
     /// Every task of the loop has ended and nothing waits.

@@ -2,7 +2,7 @@
 
 use saetta_engine::Cx as RawCx;
 pub use saetta_engine::Progress;
-use saetta_engine::{Component, Fail};
+use saetta_engine::{Asked, Component, Fail, RawAnchor, TreeFail};
 use saetta_tuple::rkyv::Archive;
 use saetta_tuple::{Emit, StreamType};
 use std::any::TypeId;
@@ -16,7 +16,7 @@ pub type Outcome = std::result::Result<(), Fail>;
 
 /// A source of tuples. One instance per task, made by its factory on the worker; all calls come from one thread.
 pub trait Spout: Send + Sized + 'static {
-    /// True for a spout that emits with message ids. This version has no acking and refuses such a topology at `describe`.
+    /// True for a spout that emits with message ids ([`Cx::emit_tracked`]) and is told what became of each.
     const TRACKED: bool = false;
 
     /// Before the first `next`: open files and sockets here, since `describe` makes no instance. `Fail::Fatal` ends the run.
@@ -26,11 +26,25 @@ pub trait Spout: Send + Sized + 'static {
     }
     /// Emits something, or says that there is nothing. Never blocks: it shares its thread with other executors.
     fn next(&mut self, cx: &mut Cx<'_, Self>) -> std::result::Result<Progress, Fail>;
-    /// After `Done`; may emit.
+    /// The tree of this message is complete: every tuple of it was handled.
+    fn ack(&mut self, id: u64) {
+        let _ = id;
+    }
+    /// The tree of this message failed, once and for good; to send it again is up to the spout. After `Done` it is asked again.
+    fn fail(&mut self, id: u64, why: &TreeFail) {
+        let _ = (id, why);
+    }
+    /// The topology is active: `next` will be asked.
+    fn activate(&mut self) {}
+    /// It is no longer: `next` is not asked until it is again.
+    fn deactivate(&mut self) {}
+    /// After `Done` and the end of the last tree; may emit.
     fn finish(&mut self, cx: &mut Cx<'_, Self>) -> Outcome {
         let _ = cx;
         Ok(())
     }
+    /// The worker ends in order.
+    fn close(&mut self) {}
 }
 
 /// A handler of tuples. Which streams it reads is said by [`Handle`], which it emits by [`Emits`].
@@ -40,10 +54,58 @@ pub trait Bolt: Send + Sized + 'static {
         let _ = cx;
         Ok(())
     }
+    /// A tick: comes as often as `.tick_ms(n)` or `topology.tick.tuple.freq.secs` says; may emit.
+    fn tick(&mut self, cx: &mut Cx<'_, Self>) -> Outcome {
+        let _ = cx;
+        Ok(())
+    }
     /// After the last tuple of every upstream task; may emit.
     fn finish(&mut self, cx: &mut Cx<'_, Self>) -> Outcome {
         let _ = cx;
         Ok(())
+    }
+    /// The worker ends in order.
+    fn close(&mut self) {}
+}
+
+/// A bolt takes back the results of work it handed to other threads with [`Cx::defer`].
+pub trait Complete<V>: Bolt {
+    /// On the bolt's own thread; may emit. `Ok` acks the deferred input, `Err` fails it.
+    fn on_complete(&mut self, value: V, cx: &mut Cx<'_, Self>) -> Outcome;
+}
+
+/// A deferred input: neither acked nor failed until someone says so, from any thread. Dropped, it fails with reason "dropped".
+#[must_use = "an anchor that is dropped fails its input"]
+pub struct Anchor<B> {
+    pub(crate) raw: RawAnchor,
+    of: PhantomData<fn(B)>,
+}
+
+impl<B: Bolt> Anchor<B> {
+    /// The input is handled.
+    pub fn ack(self) {
+        self.raw.ack();
+    }
+    /// The input failed.
+    pub fn fail(self, why: impl Into<Fail>) {
+        self.raw.fail(why.into());
+    }
+    /// Hands a result to the bolt, on its own thread: see [`Complete`].
+    pub fn complete<V: Send + 'static>(self, value: V)
+    where
+        B: Complete<V>,
+    {
+        self.raw.complete(Box::new(move |component, cx| {
+            let component: &mut dyn std::any::Any = component;
+            match component.downcast_mut::<BoltTask<B>>() {
+                Some(task) => task.bolt.on_complete(value, Cx::wrap(cx)),
+                None => Err("a completion for a bolt of another type; a bug in Saetta".into()),
+            }
+        }));
+    }
+    /// The timeout of the input's trees begins anew.
+    pub fn reset_timeout(&self) {
+        self.raw.reset_timeout();
     }
 }
 
@@ -122,6 +184,31 @@ impl<C> Cx<'_, C> {
         }
     }
 
+    /// Calls `next` for as long as it says true and there is room, now and as room comes: the way to emit many borrowed values, at the pace
+    /// of the receivers and without an allocation each. Otherwise as [`Cx::emit_from`].
+    pub fn emit_while(&mut self, next: impl FnMut(&mut Cx<'_, C>) -> bool + Send + 'static)
+    where
+        C: 'static,
+    {
+        let mut next = next;
+        self.0.emit_while(move |cx| next(Cx::wrap(cx)));
+    }
+
+    /// Emits a tuple that belongs to no tree, whatever the input does.
+    pub fn emit_untracked<E: Emit>(&mut self, value: &E)
+    where
+        C: Emits<E::Tuple>,
+    {
+        if let Some(output) = self.0.output(TypeId::of::<E::Tuple>()) {
+            self.0.untracked(|cx| cx.emit(output, value));
+        }
+    }
+
+    /// The timeout of the input's trees begins anew.
+    pub fn reset_timeout(&mut self) {
+        self.0.reset_timeout();
+    }
+
     /// Id of this task, unique in the topology.
     pub fn task(&self) -> u32 {
         self.0.task()
@@ -133,6 +220,55 @@ impl<C> Cx<'_, C> {
     }
 }
 
+impl<S: Spout> Cx<'_, S> {
+    /// Emits with a message id, on the stream named like the tuple. When every tuple that comes of it was handled, the spout is told
+    /// `ack(id)`, else `fail(id, ..)`. With `topology.acker.executors = 0` it is acked at once.
+    #[inline]
+    pub fn emit_tracked<E: Emit>(&mut self, id: u64, value: &E)
+    where
+        S: Emits<E::Tuple>,
+    {
+        self.emit_tracked_on::<E::Tuple, E>(id, value);
+    }
+
+    /// As [`Cx::emit_tracked`], on a stream declared with `stream!`.
+    #[inline]
+    pub fn emit_tracked_on<T, E>(&mut self, id: u64, value: &E)
+    where
+        T: StreamType,
+        E: Emit<Tuple = T::Tuple>,
+        S: Emits<T>,
+    {
+        const { assert!(S::TRACKED, "this spout calls emit_tracked; fix: add `const TRACKED: bool = true;` to its `impl Spout`") };
+        let output = self.0.output(TypeId::of::<T>());
+        self.0.emit_tracked(output, id, value);
+    }
+}
+
+impl<B: Bolt> Cx<'_, B> {
+    /// Defers the input being handled: `Ok` no longer acks it, the anchor does. An input is deferred once.
+    ///
+    /// # Errors
+    /// When it is deferred already, or no input is being handled.
+    pub fn defer(&mut self) -> std::result::Result<Anchor<B>, Fail> {
+        let raw = self.0.defer().ok_or_else(|| Fail::Drop("defer: no input that is not deferred already".into()))?;
+        Ok(Anchor { raw, of: PhantomData })
+    }
+
+    /// Emits a tuple anchored to deferred inputs: it is part of the trees of all of them.
+    ///
+    /// # Errors
+    /// When one has ended, or they belong to more than four trees.
+    pub fn emit_with<E: Emit>(&mut self, anchors: &[&Anchor<B>], value: &E) -> Outcome
+    where
+        B: Emits<E::Tuple>,
+    {
+        let Some(output) = self.0.output(TypeId::of::<E::Tuple>()) else { return Ok(()) };
+        let raw: Vec<&RawAnchor> = anchors.iter().map(|a| &a.raw).collect();
+        self.0.anchored_to(&raw, |cx| cx.emit(output, value))
+    }
+}
+
 /// A spout as the engine sees it.
 pub(crate) struct SpoutTask<S>(pub(crate) S);
 
@@ -140,14 +276,23 @@ impl<S: Spout> Component for SpoutTask<S> {
     fn open(&mut self, cx: &mut RawCx<'_>) -> Outcome {
         self.0.open(Cx::wrap(cx))
     }
-    fn next(&mut self, cx: &mut RawCx<'_>) -> std::result::Result<Progress, Fail> {
-        self.0.next(Cx::wrap(cx))
+    fn ask(&mut self, calls: u32, cx: &mut RawCx<'_>) -> Asked {
+        cx.ask(calls, |cx| self.0.next(Cx::wrap(cx)))
     }
-    fn handle(&mut self, _: u16, _: &[u8], _: &mut RawCx<'_>) {
-        unreachable!("a description gives spouts no input");
+    fn acked(&mut self, ids: &[u64]) {
+        ids.iter().for_each(|id| self.0.ack(*id));
+    }
+    fn failed(&mut self, id: u64, why: &TreeFail) {
+        self.0.fail(id, why);
+    }
+    fn set_active(&mut self, active: bool) {
+        if active { self.0.activate() } else { self.0.deactivate() }
     }
     fn finish(&mut self, cx: &mut RawCx<'_>) -> Outcome {
         self.0.finish(Cx::wrap(cx))
+    }
+    fn close(&mut self) {
+        self.0.close();
     }
 }
 
@@ -164,8 +309,11 @@ impl<B: Bolt> Component for BoltTask<B> {
     fn open(&mut self, cx: &mut RawCx<'_>) -> Outcome {
         self.bolt.open(Cx::wrap(cx))
     }
-    fn next(&mut self, _: &mut RawCx<'_>) -> std::result::Result<Progress, Fail> {
-        unreachable!("only spouts are asked");
+    fn tick(&mut self, cx: &mut RawCx<'_>) -> Outcome {
+        self.bolt.tick(Cx::wrap(cx))
+    }
+    fn close(&mut self) {
+        self.bolt.close();
     }
     #[inline]
     fn handle(&mut self, stream: u16, window: &[u8], cx: &mut RawCx<'_>) {

@@ -17,10 +17,10 @@ mod run;
 mod stepped;
 mod topology;
 
-pub use component::{Archived, Bolt, Cx, Emits, Handle, Outcome, Progress, Spout};
+pub use component::{Anchor, Archived, Bolt, Complete, Cx, Emits, Handle, Outcome, Progress, Spout};
 pub use grouping::{All, Global, GroupingFor, Shuffle};
 pub use run::{Latency, RunOptions, Summary, run};
-pub use saetta_engine::Fail;
+pub use saetta_engine::{Fail, Reason, TreeFail};
 pub use saetta_model::config::{Config, ConfigError, Source as ConfigSource};
 pub use saetta_tuple::{Emit, Fields, KeyField, StreamType, Tuple, WireType, tuple};
 pub use stepped::Stepped;
@@ -35,7 +35,8 @@ pub type Error = Box<dyn std::error::Error + Send + Sync>;
 pub mod prelude {
     pub use crate::component::Progress::{self, Busy, Done, Idle};
     pub use crate::{
-        All, Archived, Bolt, Cx, Emits, Fail, Global, Handle, Outcome, Result, Shuffle, Spout, Summary, Topology, by, stream, tuple,
+        All, Anchor, Archived, Bolt, Complete, Cx, Emits, Fail, Global, Handle, Outcome, Reason, Result, Shuffle, Spout, Summary, Topology,
+        TreeFail, by, stream, tuple,
     };
 }
 

@@ -271,6 +271,13 @@ pub struct BoltBuilder<'t, B> {
 impl<B: Bolt> BoltBuilder<'_, B> {
     common!();
 
+    /// How often each task ticks, in milliseconds.
+    #[must_use]
+    pub fn tick_ms(mut self, ms: u64) -> Self {
+        self.inner.config("topology.tick.tuple.freq.secs", format!("{}", ms as f64 / 1e3));
+        self
+    }
+
     /// Reads a stream. `grouping` says which task gets a tuple: `Shuffle`, `by!(Tuple.field)`, `All`, `Global`.
     #[must_use]
     pub fn input<S: StreamType>(mut self, from: &Stream<S>, grouping: impl GroupingFor<S>) -> Self

@@ -368,24 +368,6 @@ fn wiring_faults_are_told_all_at_once() {
     }
 }
 
-struct Tracked;
-impl Emits<Number> for Tracked {}
-impl Spout for Tracked {
-    const TRACKED: bool = true;
-    fn next(&mut self, _: &mut Cx<'_, Self>) -> std::result::Result<Progress, Fail> {
-        Ok(Done)
-    }
-}
-
-#[test]
-fn a_tracked_spout_is_refused_when_described() {
-    let mut t = Topology::new();
-    let numbers = t.spout("feed", || Tracked).stream::<Number>();
-    let _ = t.bolt("x", || Recorder(Seen::default())).input(&numbers, Shuffle);
-    let Err(text) = t.build() else { panic!("must be refused") };
-    assert!(text.contains("`feed` emits tracked tuples") && text.contains("TRACKED"), "{text}");
-}
-
 fn archive<E: Emit>(value: &E) -> Vec<u8> {
     let mut out = Vec::new();
     Encoder::default().append(value, &mut out).unwrap();

@@ -6,21 +6,41 @@
 //! ```
 //! All little-endian. `len` counts blocks and archive exactly (rkyv finds the root from the end); a frame takes
 //! `frame_bytes(len)`, a multiple of 8. `stream` is the index of (component, stream) in the topology's sorted list.
-//! Blocks in this order, each present when flagged: birth (8 bytes: nanoseconds of the spout's emit, sampled tuples only).
+//! Blocks of 16 bytes in this order, each present when flagged: sample (nanoseconds of the spout's emit and of this hop's, sampled tuples
+//! only), then up to four anchors (root, edge).
 //! A frame whose `HANDLE` flag is set lies in process memory: its 16 payload bytes are address and length.
+//! A frame whose `CONTROL` flag is set is no tuple: acks and the like, for the loop itself; its `stream` says what.
 
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 16;
-/// A birth stamp follows the header.
-pub const BIRTH: u16 = 1;
+/// A sample block follows the header.
+pub const SAMPLE: u16 = 1;
 /// The payload is a handle to process memory; never on a wire.
 pub const HANDLE: u16 = 2;
 /// No tuple: the source task has ended, and nothing of it follows on this lane.
 pub const END: u16 = 4;
+/// No tuple: a message of the control road.
+pub const CONTROL: u16 = 8;
+/// Where the number of anchor blocks stands in the flags.
+pub const ANCHORS_SHIFT: u32 = 4;
+/// Anchors one frame carries at most.
+pub const ANCHORS_MAX: usize = 4;
+/// The bits of the number of anchor blocks.
+pub const ANCHORS_MASK: u16 = 7 << ANCHORS_SHIFT;
 /// The flags a peer may set.
-pub const WIRE_FLAGS: u16 = BIRTH | END;
-/// Bytes of a birth block.
-pub const BIRTH_BYTES: usize = 8;
+pub const WIRE_FLAGS: u16 = SAMPLE | END | CONTROL | ANCHORS_MASK;
+/// Bytes of one block.
+pub const BLOCK_BYTES: usize = 16;
+/// A block as two words.
+pub type Block = [u64; 2];
+/// Blocks one frame carries at most.
+pub const BLOCKS_MAX: usize = 1 + ANCHORS_MAX;
+
+/// Blocks that these flags announce.
+#[inline(always)]
+pub const fn blocks_of(flags: u16) -> usize {
+    (flags & SAMPLE) as usize + ((flags & ANCHORS_MASK) >> ANCHORS_SHIFT) as usize
+}
 
 /// Total bytes of a frame whose payload has `len` bytes.
 #[inline(always)]
@@ -35,7 +55,7 @@ pub struct Header {
     pub len: u32,
     /// Index of the stream in the topology.
     pub stream: u16,
-    /// `BIRTH`, `HANDLE`, `END`.
+    /// `SAMPLE`, `HANDLE`, `END`, `CONTROL`, number of anchors.
     pub flags: u16,
     /// Receiving task.
     pub target: u32,
@@ -90,18 +110,18 @@ impl<'a> Frame<'a> {
         Some(Frame { header, bytes: &run[..header.frame_bytes()] })
     }
 
-    /// Birth stamp in nanoseconds, on sampled tuples.
+    /// Block number `n`, of those the flags announce.
     #[inline(always)]
-    pub fn birth_ns(&self) -> Option<u64> {
-        (self.header.flags & BIRTH != 0)
-            .then(|| u64::from_le_bytes(self.bytes[HEADER_BYTES..HEADER_BYTES + 8].try_into().expect("8 bytes")))
+    pub fn block(&self, n: usize) -> Block {
+        let at = HEADER_BYTES + n * BLOCK_BYTES;
+        let raw = u128::from_le_bytes(*self.bytes[at..].first_chunk::<BLOCK_BYTES>().expect("announced by the flags"));
+        [raw as u64, (raw >> 64) as u64]
     }
 
     /// The archive.
     #[inline(always)]
     pub fn archive(&self) -> &'a [u8] {
-        let blocks = if self.header.flags & BIRTH != 0 { BIRTH_BYTES } else { 0 };
-        &self.bytes[HEADER_BYTES + blocks..HEADER_BYTES + self.header.len as usize]
+        &self.bytes[HEADER_BYTES + blocks_of(self.header.flags) * BLOCK_BYTES..HEADER_BYTES + self.header.len as usize]
     }
 }
 
@@ -115,7 +135,10 @@ pub fn check_run(mut run: &[u8]) -> Result<(), &'static str> {
         if header.flags & !WIRE_FLAGS != 0 {
             return Err("a frame carries an unknown flag");
         }
-        if header.flags & BIRTH != 0 && (header.len as usize) < BIRTH_BYTES {
+        if header.flags & ANCHORS_MASK > (ANCHORS_MAX as u16) << ANCHORS_SHIFT {
+            return Err("a frame has more than four anchors");
+        }
+        if (header.len as usize) < blocks_of(header.flags) * BLOCK_BYTES {
             return Err("a frame is shorter than its blocks");
         }
         run = run.get(header.frame_bytes()..).ok_or("a frame is cut")?;
@@ -129,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_header_is_sixteen_bytes_and_reads_back() {
-        let header = Header { len: 0x0102_0304, stream: 0x1122, flags: BIRTH, target: 7, source: u32::MAX };
+        let header = Header { len: 0x0102_0304, stream: 0x1122, flags: SAMPLE, target: 7, source: u32::MAX };
         let bytes = header.encode();
         assert_eq!(bytes[..8], [4, 3, 2, 1, 0x22, 0x11, 1, 0]);
         assert_eq!(Header::decode(&bytes), Some(header));
@@ -148,14 +171,16 @@ mod tests {
             bytes.resize(frame_bytes(len as usize), 0);
             bytes
         };
-        let good = [frame(3, 0), frame(8, BIRTH), frame(0, 0)].concat();
+        let good = [frame(3, 0), frame(16, SAMPLE), frame(0, 0)].concat();
         assert_eq!(check_run(&good), Ok(()));
         for cut in 1..good.len() {
-            let whole = [24, 48].contains(&cut);
+            let whole = [24, 56].contains(&cut);
             assert_eq!(check_run(&good[..cut]).is_ok(), whole, "cut at {cut}");
         }
         assert!(check_run(&frame(16, HANDLE)).is_err(), "a handle from outside would be an address of the peer's choice");
-        assert!(check_run(&frame(7, BIRTH)).is_err());
+        assert!(check_run(&frame(15, SAMPLE)).is_err());
+        assert!(check_run(&frame(31, 2 << ANCHORS_SHIFT)).is_err() && check_run(&frame(32, 2 << ANCHORS_SHIFT)).is_ok());
+        assert!(check_run(&frame(200, 5 << ANCHORS_SHIFT)).is_err());
         assert!(check_run(&Header { len: u32::MAX, stream: 0, flags: 0, target: 0, source: 0 }.encode()).is_err());
     }
 }

@@ -86,6 +86,13 @@ pub const KEYS: &[Key] = &[
         "bytes one call may put into its executor's outbox; beyond it the input fails, naming this key",
     ),
     key(
+        "executor.panic.policy",
+        Scope::Component,
+        Kind::Word(&["restart", "skip", "crash", "dead-letter"]),
+        "restart",
+        "what a panic in user code leads to after its tuple failed: the task begins anew, goes on as it is, the worker stops, or the tuple goes to the dead-letter stream",
+    ),
+    key(
         "lane.ring.bytes",
         Scope::Topology,
         Kind::Bytes(4096, 1 << 28),
@@ -157,6 +164,13 @@ pub const KEYS: &[Key] = &[
         "",
         "acker executors; 0 = no acking; default: topology.workers",
     ),
+    key(
+        "topology.max.spout.pending",
+        Scope::Component,
+        Kind::Count(1, 1 << 20),
+        "",
+        "most trees a spout task has open; at it the task is not asked; default: its part of worker.pending.max",
+    ),
     key("topology.max.task.parallelism", Scope::Topology, Kind::Count(1, 1 << 20), "", "cap on tasks and executors of each component"),
     key(
         "topology.message.timeout.secs",
@@ -171,6 +185,13 @@ pub const KEYS: &[Key] = &[
         Kind::Count(1, 1 << 20),
         "",
         "tasks of each component that does not set its own; default: as many as executors",
+    ),
+    key(
+        "topology.tick.tuple.freq.secs",
+        Scope::Component,
+        Kind::Secs(0.001, 86_400.0),
+        "",
+        "seconds between two ticks of each bolt task; default: none",
     ),
     key("topology.workers", Scope::Topology, Kind::Count(1, 1 << 16), "1", "worker processes asked for"),
     key(
@@ -208,6 +229,13 @@ pub const KEYS: &[Key] = &[
         Kind::Bytes(64 << 10, 1 << 34),
         "256MiB",
         "pool all outboxes of a worker draw on; empty = the input that wanted more fails, naming this key",
+    ),
+    key(
+        "worker.pending.max",
+        Scope::Topology,
+        Kind::Count(1024, 1 << 26),
+        "1048576",
+        "open trees of a worker, shared evenly by its spout tasks; a task at its part is not asked; memory is taken as used",
     ),
     key(
         "worker.wait",

@@ -20,5 +20,5 @@ mod slots;
 pub(crate) use acker::{Ledger, Step};
 pub(crate) use batch::AckBatch;
 pub(crate) use edges::Edges;
-pub(crate) use root::Root;
+pub(crate) use root::{Root, SLOTS_MAX};
 pub(crate) use slots::Slots;

@@ -1,0 +1,618 @@
+//! Trees of tracked tuples on one loop: who asks for them, whose ledger is where, and the control road between loops.
+//!
+//! Before: `emit.rs` anchors frames and acks inputs. After: `ledger/` has XORed them, and the owner's executor is told `acked` or `failed`.
+//!
+//! Each task that opens trees has a tracker on its own loop: its slots, and what its component is to be told. Its ledger is held by an acker
+//! executor: on the tracker's own loop it is used directly, elsewhere init and acks travel as control frames, batched, and the outcome comes
+//! back the same way. Control frames have rings of their own and are consumed before anything else, so they wait for nothing.
+
+use crate::lane::{LaneIn, LaneOut, whole_frames};
+use crate::ledger::{Edges, Ledger, Root, Slots, Step};
+use crate::limits::{CONTROL_STAGING_BYTES_MAX, CONTROL_WATERMARK_BYTES, EXPIRE_SLOTS_MAX, FAIL_TEXT_BYTES_MAX};
+use saetta_tuple::frame::{BLOCK_BYTES, CONTROL, Frame, HEADER_BYTES, Header, frame_bytes};
+use std::fmt;
+
+/// Why a tree failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Reason {
+    /// A bolt failed its input, or panicked; the text names the component.
+    Bolt,
+    /// Not complete within `topology.message.timeout.secs`.
+    Timeout,
+    /// A worker that had a part of it is gone.
+    WorkerLost,
+    /// A link ended with a part of it on the way.
+    LinkLost,
+    /// A deferred input was dropped.
+    Dropped,
+    /// The topology was stopped.
+    Shutdown,
+    /// It waited in a cycle of executors that had no room left.
+    Cycle,
+    /// A frame of it could not be delivered.
+    Discarded,
+}
+
+impl Reason {
+    const ALL: [Reason; 8] = [
+        Reason::Bolt,
+        Reason::Timeout,
+        Reason::WorkerLost,
+        Reason::LinkLost,
+        Reason::Dropped,
+        Reason::Shutdown,
+        Reason::Cycle,
+        Reason::Discarded,
+    ];
+
+    /// In a few words.
+    pub fn text(self) -> &'static str {
+        match self {
+            Reason::Bolt => "failed by a bolt",
+            Reason::Timeout => "timeout",
+            Reason::WorkerLost => "worker lost",
+            Reason::LinkLost => "link lost",
+            Reason::Dropped => "dropped",
+            Reason::Shutdown => "shutdown",
+            Reason::Cycle => "cycle",
+            Reason::Discarded => "discarded",
+        }
+    }
+}
+
+/// What a spout is told of a tree that failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TreeFail {
+    /// Why.
+    pub reason: Reason,
+    /// Component and its words for a bolt's failure; may be empty.
+    pub text: String,
+}
+
+impl fmt::Display for TreeFail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.reason.text())?;
+        if self.text.is_empty() { Ok(()) } else { write!(f, ": {}", self.text) }
+    }
+}
+
+/// Where something of the control road is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Road {
+    /// Nowhere (yet): what would go there is counted as lost, and times out.
+    None,
+    /// On this loop: index of the ledger, or of the tracker.
+    Here(u16),
+    /// On another loop of this worker, by lane.
+    Lane(u16),
+    /// On a loop of another worker.
+    Remote(u16),
+}
+
+/// Kinds of control frames, in the header's `stream`.
+mod kind {
+    /// (root, xor) blocks behind one mask.
+    pub(super) const ACKS: u16 = 0;
+    /// As `ACKS`, from the owner: what a tree began with.
+    pub(super) const INITS: u16 = 1;
+    /// root, reason, text: for the ledger.
+    pub(super) const FAIL: u16 = 2;
+    /// Roots that are complete: for the owner.
+    pub(super) const COMPLETE: u16 = 3;
+    /// As `FAIL`, for the owner.
+    pub(super) const FAILED: u16 = 4;
+    /// root: the owner is to measure its timeout from now.
+    pub(super) const RESET: u16 = 5;
+}
+
+/// What one task that opens trees keeps.
+pub(crate) struct Tracker {
+    pub(crate) slots: Slots,
+    /// Message ids of complete trees, not yet told to the component.
+    pub(crate) acked: Vec<u64>,
+    /// As `acked`, of failed ones.
+    pub(crate) failed: Vec<(u64, TreeFail)>,
+    /// Most open trees: `topology.max.spout.pending`, or as many as there are slots.
+    pub(crate) pending_max: u32,
+    /// Sampled trees: when they were emitted.
+    births: Vec<(Root, u64)>,
+    /// Emit to complete of sampled trees, nanoseconds, not yet recorded.
+    pub(crate) complete_ns: Vec<u64>,
+    ledger: Road,
+}
+
+/// Sampled trees that may be open at once; beyond it they are not sampled.
+const BIRTHS_MAX: usize = 64;
+
+impl Tracker {
+    pub(crate) fn new(slots: Slots, pending_max: u32, ledger: Road) -> Self {
+        Tracker { slots, acked: Vec::new(), failed: Vec::new(), pending_max, births: Vec::new(), complete_ns: Vec::new(), ledger }
+    }
+
+    /// Where its ledger is.
+    pub(crate) fn set_ledger(&mut self, ledger: Road) {
+        self.ledger = ledger;
+    }
+
+    /// True when no further tree may be opened now.
+    #[inline]
+    pub(crate) fn full(&self) -> bool {
+        self.slots.pending() >= self.pending_max
+    }
+
+    /// True when nothing is open and everything was told.
+    pub(crate) fn quiet(&self) -> bool {
+        self.slots.pending() == 0 && self.told()
+    }
+
+    /// True when the component has heard of everything that ended.
+    #[inline]
+    pub(crate) fn told(&self) -> bool {
+        self.acked.is_empty() && self.failed.is_empty()
+    }
+
+    #[inline]
+    fn complete(&mut self, root: Root, now_ns: u64) {
+        if let Some(id) = self.slots.close(root) {
+            self.acked.push(id);
+            if !self.births.is_empty() {
+                self.end_sample(root, now_ns);
+            }
+        }
+    }
+
+    #[cold]
+    fn end_sample(&mut self, root: Root, now_ns: u64) {
+        if let Some(at) = self.births.iter().position(|(r, _)| *r == root) {
+            let (_, birth) = self.births.swap_remove(at);
+            if self.complete_ns.len() < BIRTHS_MAX {
+                self.complete_ns.push(now_ns.saturating_sub(birth));
+            }
+        }
+    }
+
+    #[cold]
+    fn fail(&mut self, root: Root, why: TreeFail) {
+        if let Some(id) = self.slots.close(root) {
+            self.births.retain(|(r, _)| *r != root);
+            self.failed.push((id, why));
+        }
+    }
+
+    /// Fails what has waited too long. Cheap when nothing has.
+    #[inline]
+    pub(crate) fn expire(&mut self, now_ns: u64) -> usize {
+        let Tracker { slots, failed, births, .. } = self;
+        slots.expire(now_ns, EXPIRE_SLOTS_MAX, |root, id| {
+            births.retain(|(r, _)| *r != root);
+            failed.push((id, TreeFail { reason: Reason::Timeout, text: String::new() }));
+        })
+    }
+}
+
+/// The control lane to another loop.
+pub(crate) struct ControlOut {
+    lane: LaneOut,
+    batch: Batch,
+    /// Bytes staged at which they are moved on next.
+    flush_at: usize,
+}
+
+/// A block frame is closed at this size: the smallest ring takes several.
+const FRAME_BYTES_MAX: usize = 1024;
+
+/// Control frames being written for one place.
+#[derive(Default)]
+struct Batch {
+    frames: Vec<u8>,
+    /// The block frame that is still open: where it begins, its kind and its mask.
+    open: Option<(usize, u16, u64)>,
+    /// Root of its last block.
+    last: u64,
+}
+
+impl Batch {
+    /// Adds (root, xor) under `mask`; merged with the block before it if that is of the same root.
+    #[inline]
+    fn add(&mut self, of: u16, root: Root, xor: u64, mask: u64) {
+        match self.open {
+            Some((start, kind, open_mask)) if kind == of && open_mask == mask && self.frames.len() - start < FRAME_BYTES_MAX => {
+                if self.last == root.to_bits() {
+                    let at = self.frames.len() - 8;
+                    let (_, tail) = self.frames.split_at_mut(at);
+                    let word: &mut [u8; 8] = tail.try_into().expect("eight bytes");
+                    *word = (u64::from_le_bytes(*word) ^ xor).to_le_bytes();
+                    return;
+                }
+            }
+            _ => {
+                self.close();
+                self.open = Some((self.frames.len(), of, mask));
+                self.frames.extend_from_slice(&Header { len: 0, stream: of, flags: CONTROL, target: 0, source: 0 }.encode());
+                self.frames.extend_from_slice(&u128::from(mask).to_le_bytes());
+            }
+        }
+        let block = u128::from(root.to_bits()) | u128::from(xor) << 64;
+        self.frames.extend_from_slice(&block.to_le_bytes());
+        self.last = root.to_bits();
+    }
+
+    /// Closes the open block frame.
+    fn close(&mut self) {
+        if let Some((start, ..)) = self.open.take() {
+            let len = (self.frames.len() - start - HEADER_BYTES) as u32;
+            self.frames[start..start + 4].copy_from_slice(&len.to_le_bytes());
+        }
+    }
+
+    /// A frame of one root with a text.
+    fn say(&mut self, of: u16, root: Root, reason: u8, text: &str) {
+        self.close();
+        let text = &text.as_bytes()[..text.floor_char_boundary(FAIL_TEXT_BYTES_MAX)];
+        let len = 9 + text.len();
+        let start = self.frames.len();
+        self.frames.extend_from_slice(&Header { len: len as u32, stream: of, flags: CONTROL, target: 0, source: 0 }.encode());
+        self.frames.extend_from_slice(&root.to_bits().to_le_bytes());
+        self.frames.push(reason);
+        self.frames.extend_from_slice(text);
+        self.frames.resize(start + frame_bytes(len), 0);
+    }
+}
+
+/// See the head of this file.
+pub(crate) struct Acks {
+    /// Of the tasks on this loop that open trees.
+    pub(crate) trackers: Vec<Tracker>,
+    /// Held on this loop.
+    pub(crate) ledgers: Vec<Ledger>,
+    /// By owner task: where its ledger is.
+    pub(crate) ledger_of: Vec<Road>,
+    /// By owner task: where it is itself.
+    pub(crate) owner_at: Vec<Road>,
+    /// To the other loops, by lane.
+    pub(crate) lanes: Vec<ControlOut>,
+    /// From the other loops.
+    pub(crate) lanes_in: Vec<LaneIn>,
+    /// To the loops of other workers, by remote.
+    remotes: Vec<Batch>,
+    pub(crate) edges: Edges,
+    /// False with `topology.acker.executors = 0`: tracked emits are acked at once.
+    pub(crate) on: bool,
+    /// Acks and failures that had nowhere to go.
+    pub(crate) lost: u64,
+    /// Trees whose task began anew.
+    pub(crate) dropped: u64,
+    /// Acks applied or sent, for the acker's counter.
+    pub(crate) applied: u64,
+    /// Control bytes are staged.
+    staged: bool,
+}
+
+impl Acks {
+    #[expect(clippy::too_many_arguments, reason = "built in one place")]
+    pub(crate) fn new(
+        trackers: Vec<Tracker>,
+        ledgers: Vec<Ledger>,
+        ledger_of: Vec<Road>,
+        owner_at: Vec<Road>,
+        lanes: Vec<LaneOut>,
+        lanes_in: Vec<LaneIn>,
+        edges: Edges,
+        on: bool,
+    ) -> Self {
+        let lanes = lanes.into_iter().map(|lane| ControlOut { lane, batch: Batch::default(), flush_at: CONTROL_WATERMARK_BYTES }).collect();
+        let (remotes, lost, dropped, applied, staged) = (Vec::new(), 0, 0, 0, false);
+        Acks { trackers, ledgers, ledger_of, owner_at, lanes, lanes_in, remotes, edges, on, lost, dropped, applied, staged }
+    }
+
+    /// A tracked emit begins: its root, or `None` when the tracker is full.
+    #[inline]
+    pub(crate) fn open(&mut self, tracker: u16, id: u64, now_ns: u64) -> Option<Root> {
+        let tracker = &mut self.trackers[tracker as usize];
+        if tracker.full() { None } else { tracker.slots.open(id, now_ns) }
+    }
+
+    /// A tracked emit is over: its frames carry edges that XOR to `xor`.
+    #[inline]
+    pub(crate) fn init(&mut self, tracker: u16, root: Root, xor: u64, mask: u64, now_ns: u64) {
+        let t = &mut self.trackers[tracker as usize];
+        if xor == 0 {
+            // Nobody subscribes: the tuple counts as processed.
+            t.complete(root, now_ns);
+            return;
+        }
+        match t.ledger {
+            Road::Here(ledger) => {
+                let step = self.ledgers[ledger as usize].init(root, xor, mask);
+                if step != Step::Open {
+                    self.step(step, root, now_ns);
+                }
+            }
+            road => self.send(road, kind::INITS, root, xor, mask),
+        }
+    }
+
+    /// Remembers a sampled tree's birth.
+    #[cold]
+    pub(crate) fn sample(&mut self, tracker: u16, root: Root, birth_ns: u64) {
+        let births = &mut self.trackers[tracker as usize].births;
+        if births.len() < BIRTHS_MAX {
+            births.push((root, birth_ns));
+        }
+    }
+
+    /// An input is handled: its edge and those emitted from it.
+    #[inline]
+    pub(crate) fn ack(&mut self, root: Root, xor: u64, mask: u64, now_ns: u64) {
+        self.applied += 1;
+        match self.ledger_of.get(root.owner() as usize).copied().unwrap_or(Road::None) {
+            Road::Here(ledger) => {
+                let step = self.ledgers[ledger as usize].ack(root, xor, mask);
+                if step != Step::Open {
+                    self.step(step, root, now_ns);
+                }
+            }
+            road => self.send(road, kind::ACKS, root, xor, mask),
+        }
+    }
+
+    /// An input failed.
+    #[cold]
+    pub(crate) fn fail(&mut self, root: Root, reason: Reason, text: &str, now_ns: u64) {
+        match self.ledger_of.get(root.owner() as usize).copied().unwrap_or(Road::None) {
+            Road::Here(ledger) => {
+                let step = self.ledgers[ledger as usize].fail(root);
+                if step == Step::Failed {
+                    self.tell_failed(root, reason, text, now_ns);
+                }
+            }
+            road => self.say(road, kind::FAIL, root, reason as u8, text),
+        }
+    }
+
+    /// The timeout of a tree begins anew.
+    #[cold]
+    pub(crate) fn reset_timeout(&mut self, root: Root, now_ns: u64) {
+        match self.owner_at.get(root.owner() as usize).copied().unwrap_or(Road::None) {
+            Road::Here(tracker) => drop(self.trackers[tracker as usize].slots.reset_timeout(root, now_ns)),
+            road => self.say(road, kind::RESET, root, 0, ""),
+        }
+    }
+
+    /// What a ledger said to an init or an ack.
+    #[inline]
+    fn step(&mut self, step: Step, root: Root, now_ns: u64) {
+        match step {
+            Step::Complete => match self.owner_at[root.owner() as usize] {
+                Road::Here(tracker) => self.trackers[tracker as usize].complete(root, now_ns),
+                road => self.send(road, kind::COMPLETE, root, 0, 0),
+            },
+            Step::Failed => self.tell_failed(root, Reason::WorkerLost, "", now_ns),
+            Step::Open | Step::Stale => {}
+        }
+    }
+
+    #[cold]
+    fn tell_failed(&mut self, root: Root, reason: Reason, text: &str, _now_ns: u64) {
+        match self.owner_at.get(root.owner() as usize).copied().unwrap_or(Road::None) {
+            Road::Here(tracker) => self.trackers[tracker as usize].fail(root, TreeFail { reason, text: text.to_owned() }),
+            road => self.say(road, kind::FAILED, root, reason as u8, text),
+        }
+    }
+
+    #[inline]
+    fn send(&mut self, road: Road, of: u16, root: Root, xor: u64, mask: u64) {
+        self.staged = true;
+        match road {
+            Road::Lane(lane) => {
+                let out = &mut self.lanes[lane as usize];
+                out.batch.add(of, root, xor, mask);
+                if out.batch.frames.len() >= out.flush_at {
+                    out.flush();
+                }
+            }
+            Road::Remote(remote) => self.remote(remote).add(of, root, xor, mask),
+            Road::Here(_) | Road::None => self.lost += 1,
+        }
+    }
+
+    #[cold]
+    fn say(&mut self, road: Road, of: u16, root: Root, reason: u8, text: &str) {
+        self.staged = true;
+        match road {
+            Road::Lane(lane) => self.lanes[lane as usize].batch.say(of, root, reason, text),
+            Road::Remote(remote) => self.remote(remote).say(of, root, reason, text),
+            Road::Here(_) | Road::None => self.lost += 1,
+        }
+    }
+
+    fn remote(&mut self, remote: u16) -> &mut Batch {
+        let n = remote as usize;
+        if self.remotes.len() <= n {
+            self.remotes.resize_with(n + 1, Batch::default);
+        }
+        &mut self.remotes[n]
+    }
+
+    /// True while so many acks wait for another loop that its emitters must not take input.
+    #[inline]
+    pub(crate) fn congested(&self) -> bool {
+        self.staged && self.lanes.iter().any(|out| out.batch.frames.len() >= CONTROL_STAGING_BYTES_MAX)
+    }
+
+    /// Moves on what is staged for the other loops. Returns bytes moved.
+    #[inline]
+    pub(crate) fn flush(&mut self) -> usize {
+        if self.staged { self.flush_staged() } else { 0 }
+    }
+
+    fn flush_staged(&mut self) -> usize {
+        let moved = self.lanes.iter_mut().map(ControlOut::flush).sum();
+        self.staged = self.lanes.iter().any(|out| !out.batch.frames.is_empty()) || self.remotes.iter().any(|b| !b.frames.is_empty());
+        moved
+    }
+
+    /// Hands over what is staged for a loop of another worker; `to` says whether a frame was taken.
+    pub(crate) fn flush_remote(&mut self, remote: usize, mut to: impl FnMut(&[u8]) -> bool) {
+        let Some(batch) = self.remotes.get_mut(remote).filter(|b| !b.frames.is_empty()) else { return };
+        batch.close();
+        let mut at = 0;
+        while let Some(frame) = Frame::first(&batch.frames[at..]) {
+            if !to(frame.bytes) {
+                break;
+            }
+            at += frame.bytes.len();
+        }
+        batch.frames.drain(..at);
+    }
+
+    /// The link to a loop of another worker is gone: what was staged for it is lost, and counted.
+    pub(crate) fn lose_remote(&mut self, remote: usize) {
+        if let Some(batch) = self.remotes.get_mut(remote) {
+            batch.close();
+            self.lost += batch.frames.len().div_ceil(BLOCK_BYTES) as u64;
+            *batch = Batch::default();
+        }
+    }
+
+    /// Takes what other loops sent. Returns bytes taken.
+    #[inline]
+    pub(crate) fn receive(&mut self, now_ns: u64) -> usize {
+        let mut taken = 0;
+        for lane in 0..self.lanes_in.len() {
+            let mut from = std::mem::take(&mut self.lanes_in);
+            let frames = from[lane].readable();
+            let n = frames.len();
+            if n > 0 {
+                self.take(frames, now_ns);
+                from[lane].release(n);
+                taken += n;
+            }
+            self.lanes_in = from;
+        }
+        taken
+    }
+
+    /// Applies a run of control frames.
+    pub(crate) fn take(&mut self, frames: &[u8], now_ns: u64) {
+        let mut run = frames;
+        while let Some(frame) = Frame::first(run) {
+            self.apply(&frame, now_ns);
+            run = &run[frame.bytes.len()..];
+        }
+    }
+
+    /// Applies one control frame. What makes no sense is counted as lost: only a broken peer sends it.
+    pub(crate) fn apply(&mut self, frame: &Frame<'_>, now_ns: u64) {
+        let body = &frame.bytes[HEADER_BYTES..HEADER_BYTES + frame.header.len as usize];
+        match frame.header.stream {
+            of @ (kind::ACKS | kind::INITS | kind::COMPLETE) => {
+                let Some((mask, blocks)) = body.split_first_chunk::<BLOCK_BYTES>() else {
+                    self.lost += 1;
+                    return;
+                };
+                let mask = u128::from_le_bytes(*mask) as u64;
+                for block in blocks.as_chunks::<BLOCK_BYTES>().0 {
+                    let raw = u128::from_le_bytes(*block);
+                    match Root::from_bits(raw as u64) {
+                        Some(root) => self.apply_block(of, root, (raw >> 64) as u64, mask, now_ns),
+                        None => self.lost += 1,
+                    }
+                }
+            }
+            of @ (kind::FAIL | kind::FAILED | kind::RESET) => {
+                let parts =
+                    body.split_first_chunk::<8>().and_then(|(root, rest)| Some((Root::from_bits(u64::from_le_bytes(*root))?, rest)));
+                let Some((root, [reason, text @ ..])) = parts else {
+                    self.lost += 1;
+                    return;
+                };
+                let reason = Reason::ALL.get(*reason as usize).copied().unwrap_or(Reason::Discarded);
+                let text = String::from_utf8_lossy(text);
+                match of {
+                    kind::FAIL => self.fail(root, reason, &text, now_ns),
+                    kind::FAILED => self.tell_failed(root, reason, &text, now_ns),
+                    _ => self.reset_timeout(root, now_ns),
+                }
+            }
+            _ => self.lost += 1,
+        }
+    }
+
+    #[inline]
+    fn apply_block(&mut self, of: u16, root: Root, xor: u64, mask: u64, now_ns: u64) {
+        let owner = root.owner() as usize;
+        if of == kind::COMPLETE {
+            match self.owner_at.get(owner) {
+                Some(Road::Here(tracker)) => self.trackers[*tracker as usize].complete(root, now_ns),
+                _ => self.lost += 1,
+            }
+            return;
+        }
+        let Some(Road::Here(ledger)) = self.ledger_of.get(owner) else {
+            self.lost += 1;
+            return;
+        };
+        let ledger = &mut self.ledgers[*ledger as usize];
+        self.applied += 1;
+        let step = if of == kind::ACKS { ledger.ack(root, xor, mask) } else { ledger.init(root, xor, mask) };
+        if step != Step::Open {
+            self.step(step, root, now_ns);
+        }
+    }
+
+    /// A task began anew: its trees are dropped, and counted.
+    pub(crate) fn drop_trees(&mut self, tracker: u16) {
+        let t = &mut self.trackers[tracker as usize];
+        let mut dropped = (t.acked.len() + t.failed.len()) as u64;
+        t.slots.drain_open(|_, _| dropped += 1);
+        t.acked.clear();
+        t.failed.clear();
+        t.births.clear();
+        self.dropped += dropped;
+    }
+
+    /// Open trees of the tasks of this loop.
+    pub(crate) fn pending(&self) -> u64 {
+        self.trackers.iter().map(|t| u64::from(t.slots.pending())).sum()
+    }
+
+    /// For the last look before sleeping.
+    pub(crate) fn has_input(&mut self) -> bool {
+        self.lanes_in.iter_mut().any(|l| !l.is_empty())
+    }
+
+    /// Control bytes staged or not yet read at the other end.
+    pub(crate) fn waiting_bytes(&mut self) -> usize {
+        let staged = self.lanes.iter_mut().map(|out| out.batch.frames.len() + out.lane.unread_bytes()).sum::<usize>();
+        staged + self.remotes.iter().map(|b| b.frames.len()).sum::<usize>()
+    }
+
+    /// True while something is staged that did not find room.
+    pub(crate) fn is_staged(&self) -> bool {
+        self.staged
+    }
+}
+
+impl ControlOut {
+    /// Moves on as many whole frames as find room. Returns bytes moved.
+    fn flush(&mut self) -> usize {
+        self.batch.close();
+        let staged = &mut self.batch.frames;
+        let mut moved = 0;
+        while moved < staged.len() {
+            let n = whole_frames(&staged[moved..], self.lane.frame_max);
+            if !self.lane.push(&staged[moved..moved + n]) {
+                break;
+            }
+            moved += n;
+        }
+        if moved == staged.len() {
+            staged.clear();
+        } else {
+            staged.drain(..moved);
+        }
+        self.flush_at = staged.len() + CONTROL_WATERMARK_BYTES;
+        moved
+    }
+}

@@ -1,0 +1,312 @@
+//! What a call of user code may do, and how its inputs are settled.
+//!
+//! Before: `executor.rs` calls a component with a window of frames. After: each frame was acked, failed, deferred, or left to be pulled.
+
+use crate::ack::Reason;
+use crate::component::{Asked, Fail, Progress};
+use crate::defer::RawAnchor;
+use crate::io::Io;
+use crate::marks::Marks;
+use crate::out::Out;
+use saetta_ring::prefetch;
+use saetta_tuple::frame::{CONTROL, END, Frame, HANDLE};
+
+/// Bytes ahead of the frame being handled that are fetched.
+const PREFETCH_BYTES: usize = 256;
+
+/// What a call of user code may do. Lives for one call.
+pub struct Cx<'a> {
+    pub(crate) io: &'a mut Io,
+    pub(crate) out: &'a mut Out,
+    /// Place of the running task in its executor.
+    pub(crate) index: usize,
+    /// Its id.
+    pub(crate) task: u32,
+    /// Its first stream in `out.outputs`.
+    pub(crate) first_output: usize,
+    /// Bytes of the window handled.
+    pub(crate) at: usize,
+    /// Frames handled, and how many may be.
+    pub(crate) handled: u32,
+    pub(crate) handled_max: u32,
+    /// Those of the input being handled.
+    pub(crate) marks: Marks,
+    /// The marks of the input went to a pull, which settles it.
+    pub(crate) left_pull: bool,
+    /// The input is deferred: the place of its marks.
+    pub(crate) deferred: Option<u32>,
+    /// When the handling of a sampled input began.
+    pub(crate) began_ns: u64,
+    pub(crate) failure: Option<Fail>,
+    /// First failure of this call, for the report.
+    pub(crate) reported: Option<Fail>,
+}
+
+impl<'a> Cx<'a> {
+    #[inline]
+    pub(crate) fn new(io: &'a mut Io, out: &'a mut Out, index: usize, handled_max: u32) -> Self {
+        Cx {
+            task: out.first_task + index as u32,
+            first_output: index * out.outputs_per_task,
+            io,
+            out,
+            index,
+            at: 0,
+            handled: 0,
+            handled_max,
+            marks: Marks::NONE,
+            left_pull: false,
+            deferred: None,
+            began_ns: 0,
+            failure: None,
+            reported: None,
+        }
+    }
+
+    /// Id of the running task.
+    pub fn task(&self) -> u32 {
+        self.task
+    }
+
+    /// Nanoseconds of this process's monotonic clock. 10 ns.
+    pub fn now_ns(&self) -> u64 {
+        self.io.now_ns()
+    }
+
+    /// Fails the input being handled.
+    #[cold]
+    pub fn fail(&mut self, why: Fail) {
+        self.failure.get_or_insert(why);
+        self.out.attention = true;
+    }
+
+    /// The timeout of the input's trees begins anew.
+    #[cold]
+    pub fn reset_timeout(&mut self) {
+        let now_ns = self.io.now_ns();
+        self.marks.each().for_each(|(root, _)| self.io.acks.reset_timeout(root, now_ns));
+    }
+
+    /// An anchor was dropped: its trees fail.
+    #[cold]
+    pub(crate) fn drop_trees(&mut self) {
+        self.out.failed += 1;
+        let now_ns = self.io.turn_ns;
+        let text = self.out.component.to_string();
+        self.marks.each().for_each(|(root, _)| self.io.acks.fail(root, Reason::Dropped, &text, now_ns));
+        self.marks = Marks::NONE;
+    }
+
+    /// Defers the input being handled: it is neither acked nor failed when the call returns `Ok`. `None` when it is deferred already, or
+    /// when no input is being handled.
+    pub fn defer(&mut self) -> Option<RawAnchor> {
+        if self.deferred.is_some() {
+            return None;
+        }
+        let anchor = self.out.deferred.reserve(self.index, &self.io.sleeper)?;
+        self.deferred = Some(anchor.place().0);
+        if self.out.deferred.is_full() {
+            self.out.attention = true;
+        }
+        // So that it is settled, whether it has marks or not.
+        self.out.attention = true;
+        Some(anchor)
+    }
+
+    /// Runs `body` with emits anchored to deferred inputs. More than four trees together, or an anchor that has ended, is an error.
+    pub fn anchored_to(&mut self, anchors: &[&RawAnchor], body: impl FnOnce(&mut Self)) -> Result<(), Fail> {
+        let mut joined = Marks::NONE;
+        for anchor in anchors {
+            let Some(marks) = self.out.deferred.marks(anchor.place()) else {
+                return Err("an emit anchored to an input that has ended".into());
+            };
+            if !joined.join(&marks.clone()) {
+                return Err("an emit anchored to more than four trees; open a tree of its own with `emit_joined`".into());
+            }
+        }
+        let own = std::mem::replace(&mut self.marks, joined);
+        body(self);
+        let joined = std::mem::replace(&mut self.marks, own);
+        for (root, xor) in joined.each() {
+            // One of them is told, whichever holds the root first.
+            for anchor in anchors {
+                if let Some(marks) = self.out.deferred.marks(anchor.place())
+                    && marks.add_edges(root, xor, joined.mask())
+                {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs `body` with emits that belong to no tree.
+    pub fn untracked(&mut self, body: impl FnOnce(&mut Self)) {
+        let marks = self.marks.leave();
+        body(self);
+        self.marks = marks;
+    }
+
+    /// The archive of the next frame of `window` for the running task and `stream`, or `None`: the window is used up, the next frame is
+    /// another's, a budget is reached, or the executor must not take input. Ends the frame before.
+    #[inline(always)]
+    pub fn next_frame<'w>(&mut self, stream: u16, window: &'w [u8]) -> Option<&'w [u8]> {
+        if (self.marks.flags != 0 || self.out.attention) && !self.settle() {
+            return None;
+        }
+        let frame = Frame::first(&window[self.at..])?;
+        let header = frame.header;
+        if self.handled == self.handled_max || header.target != self.task || header.stream != stream {
+            return None;
+        }
+        if header.flags != 0 && !self.begin_marked(&frame) {
+            return None;
+        }
+        prefetch(window, self.at + PREFETCH_BYTES);
+        self.at += frame.bytes.len();
+        self.handled += 1;
+        Some(frame.archive())
+    }
+
+    /// A frame with flags: false when it is no tuple.
+    #[inline]
+    fn begin_marked(&mut self, frame: &Frame<'_>) -> bool {
+        if frame.header.flags & (END | HANDLE | CONTROL) != 0 {
+            return false;
+        }
+        self.marks.read(frame);
+        if self.marks.is_sampled() {
+            self.began_ns = self.io.now_ns();
+        }
+        true
+    }
+
+    /// Ends the input handled last: its failure, its acks, its latency. True = the next one may be taken.
+    #[inline]
+    pub(crate) fn settle(&mut self) -> bool {
+        if self.failure.is_some() {
+            self.settle_failure();
+        }
+        if self.marks.is_sampled() {
+            self.settle_sample();
+        }
+        if self.marks.is_anchored() || self.deferred.is_some() {
+            self.settle_anchors();
+        }
+        self.marks.flags = 0;
+        self.left_pull = false;
+        if self.out.attention {
+            self.out.attention = self.out.waits() || self.io.acks.congested() || self.full();
+        }
+        !self.out.attention
+    }
+
+    /// True when the task must not begin another tree, or defer another input.
+    fn full(&self) -> bool {
+        self.out.deferred.is_full()
+            || self.out.is_spout && self.out.trackers.get(self.index).is_some_and(|t| self.io.acks.trackers[*t as usize].full())
+    }
+
+    /// Calls `next` up to `calls` times, until it has nothing, an output blocks, or the task may begin no further tree.
+    #[inline(always)]
+    pub fn ask(&mut self, calls: u32, mut next: impl FnMut(&mut Self) -> Result<Progress, Fail>) -> Asked {
+        let mut asked = Asked { busy: 0, done: false };
+        while asked.busy < calls {
+            if self.out.pace.is_some() && !self.pace() {
+                break;
+            }
+            let before = self.out.emitted;
+            match next(self) {
+                Ok(Progress::Busy) => {}
+                Ok(Progress::Idle) => {
+                    self.out.executed += u64::from(self.out.emitted > before);
+                    break;
+                }
+                Ok(Progress::Done) => {
+                    self.out.executed += u64::from(self.out.emitted > before);
+                    asked.done = true;
+                    break;
+                }
+                Err(why) => self.fail(why),
+            }
+            self.out.executed += u64::from(self.out.emitted > before);
+            asked.busy += 1;
+            if (self.marks.flags != 0 || self.out.attention) && !self.settle() {
+                break;
+            }
+        }
+        asked
+    }
+
+    /// True when a paced spout's next call is due; its tuples carry the time it was meant for.
+    #[cold]
+    fn pace(&mut self) -> bool {
+        let now_ns = self.io.now_ns();
+        let due = self.out.pace.as_mut().and_then(|pace| pace.due(now_ns));
+        if let Some(due_ns) = due {
+            self.marks.sample(due_ns);
+        }
+        due.is_some()
+    }
+
+    #[inline]
+    fn settle_anchors(&mut self) {
+        if self.deferred.is_some() {
+            return self.settle_deferred();
+        }
+        if self.out.outbox_bytes != 0 {
+            self.out.held.push(self.marks);
+            return;
+        }
+        let (mask, now_ns) = (self.marks.mask(), self.io.turn_ns);
+        for (root, xor) in self.marks.each() {
+            self.io.acks.ack(root, xor, mask, now_ns);
+        }
+        if self.io.acks.congested() {
+            self.out.attention = true;
+        }
+    }
+
+    #[cold]
+    fn settle_deferred(&mut self) {
+        if let Some(place) = self.deferred.take() {
+            self.out.deferred.fill(place, self.marks);
+        }
+        self.marks.end_tree();
+    }
+
+    #[cold]
+    fn settle_failure(&mut self) {
+        let Some(why) = self.failure.take() else { return };
+        self.out.failed += 1;
+        if self.left_pull
+            && let Some(pull) = self.out.pulls.pop_back()
+        {
+            self.marks = pull.marks;
+        }
+        self.fail_trees(&why);
+        self.reported.get_or_insert(why);
+    }
+
+    /// Fails the trees of the input being handled.
+    #[cold]
+    pub(crate) fn fail_trees(&mut self, why: &Fail) {
+        if self.marks.is_anchored() {
+            let text = format!("{}: {why}", self.out.component);
+            let now_ns = self.io.turn_ns;
+            self.marks.each().for_each(|(root, _)| self.io.acks.fail(root, Reason::Bolt, &text, now_ns));
+            self.marks.end_tree();
+        }
+    }
+
+    #[cold]
+    fn settle_sample(&mut self) {
+        if !self.out.is_sink {
+            return;
+        }
+        if let Some(birth) = self.marks.birth_ns() {
+            let latency = self.io.now_ns().saturating_sub(birth);
+            self.io.latency_ns.saturating_record(latency);
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Inputs whose end comes later: acked, failed or completed from any thread, or dropped, which fails them.
+//!
+//! Before: a bolt calls `cx.defer()` and keeps the anchor. After: its signal came by the executor's mailbox, and the input's trees are told.
+//! The mailbox has a place for the end of every input that may be deferred, so ack, fail and drop cannot fail.
+
+use crate::component::{Component, Fail};
+use crate::context::Cx;
+use crate::limits::DEFERRED_MAX;
+use crate::marks::Marks;
+use crossbeam_queue::ArrayQueue;
+use saetta_ring::Sleeper;
+use std::fmt;
+use std::sync::Arc;
+
+/// What is done with the value of a completion, on the executor's loop.
+pub type OnComplete = Box<dyn FnOnce(&mut dyn Component, &mut Cx<'_>) -> Result<(), Fail> + Send>;
+
+/// What became of a deferred input.
+pub(crate) enum End {
+    Ack,
+    Fail(Fail),
+    /// The anchor was dropped.
+    Dropped,
+    /// Work done elsewhere comes back.
+    Complete(OnComplete),
+    /// Not an end: its timeout begins anew.
+    ResetTimeout,
+}
+
+/// A signal from an anchor.
+pub(crate) struct Signal {
+    pub(crate) place: u32,
+    pub(crate) turn: u32,
+    pub(crate) end: End,
+}
+
+/// Where the anchors of one executor send to.
+pub(crate) struct Mailbox {
+    ends: ArrayQueue<Signal>,
+    /// Timeouts to begin anew; beyond its bound they are left out.
+    resets: ArrayQueue<Signal>,
+    sleeper: Arc<Sleeper>,
+}
+
+impl Mailbox {
+    fn send(&self, signal: Signal) {
+        let queue = if matches!(signal.end, End::ResetTimeout) { &self.resets } else { &self.ends };
+        let _ = queue.push(signal);
+        self.sleeper.notify();
+    }
+}
+
+/// A deferred input. Whoever holds it may end it, from any thread.
+pub struct RawAnchor {
+    mailbox: Arc<Mailbox>,
+    place: u32,
+    turn: u32,
+    ended: bool,
+}
+
+impl fmt::Debug for RawAnchor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Anchor").field("place", &self.place).finish_non_exhaustive()
+    }
+}
+
+impl RawAnchor {
+    fn end(&mut self, end: End) {
+        self.ended = true;
+        self.mailbox.send(Signal { place: self.place, turn: self.turn, end });
+    }
+    /// The input is handled.
+    pub fn ack(mut self) {
+        self.end(End::Ack);
+    }
+    /// The input failed.
+    pub fn fail(mut self, why: Fail) {
+        self.end(End::Fail(why));
+    }
+    /// Runs `then` on the executor's loop, where it may emit; its result acks or fails the input.
+    pub fn complete(mut self, then: OnComplete) {
+        self.end(End::Complete(then));
+    }
+    /// The timeout of the input's trees begins anew. Left out when a thousand of the like wait already.
+    pub fn reset_timeout(&self) {
+        self.mailbox.send(Signal { place: self.place, turn: self.turn, end: End::ResetTimeout });
+    }
+    /// Its place with the executor.
+    pub(crate) fn place(&self) -> (u32, u32) {
+        (self.place, self.turn)
+    }
+}
+
+impl Drop for RawAnchor {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.end(End::Dropped);
+        }
+    }
+}
+
+struct Place {
+    /// Which use of the place this is: an anchor of an earlier one means nothing.
+    turn: u32,
+    used: bool,
+    index: usize,
+    marks: Marks,
+}
+
+/// The deferred inputs of one executor.
+#[derive(Default)]
+pub(crate) struct Deferred {
+    mailbox: Option<Arc<Mailbox>>,
+    places: Vec<Place>,
+    free: Vec<u32>,
+}
+
+impl Deferred {
+    /// True when no further input may be deferred: the executor takes none.
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        self.free.is_empty() && self.places.len() >= DEFERRED_MAX
+    }
+
+    /// Inputs deferred now.
+    pub(crate) fn len(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    /// Reserves a place for an input of the task at `index`.
+    pub(crate) fn reserve(&mut self, index: usize, sleeper: &Arc<Sleeper>) -> Option<RawAnchor> {
+        let mailbox = self
+            .mailbox
+            .get_or_insert_with(|| {
+                Arc::new(Mailbox { ends: ArrayQueue::new(DEFERRED_MAX), resets: ArrayQueue::new(DEFERRED_MAX), sleeper: sleeper.clone() })
+            })
+            .clone();
+        let place = match self.free.pop() {
+            Some(place) => place,
+            None if self.places.len() < DEFERRED_MAX => {
+                self.places.push(Place { turn: 0, used: false, index: 0, marks: Marks::NONE });
+                self.places.len() as u32 - 1
+            }
+            None => return None,
+        };
+        let p = &mut self.places[place as usize];
+        p.turn = p.turn.wrapping_add(1);
+        p.used = true;
+        p.index = index;
+        p.marks = Marks::NONE;
+        Some(RawAnchor { mailbox, place, turn: p.turn, ended: false })
+    }
+
+    /// The call that deferred an input is over: these are its marks.
+    pub(crate) fn fill(&mut self, place: u32, marks: Marks) {
+        self.places[place as usize].marks = marks;
+    }
+
+    /// The marks of an anchor's input, while it is deferred.
+    pub(crate) fn marks(&mut self, (place, turn): (u32, u32)) -> Option<&mut Marks> {
+        self.places.get_mut(place as usize).filter(|p| p.used && p.turn == turn).map(|p| &mut p.marks)
+    }
+
+    /// The next signal, with the task and the marks it is about. An end frees the place.
+    pub(crate) fn next(&mut self) -> Option<(usize, Marks, End)> {
+        let mailbox = self.mailbox.as_ref()?;
+        loop {
+            let signal = mailbox.resets.pop().or_else(|| mailbox.ends.pop())?;
+            let Some(p) = self.places.get_mut(signal.place as usize).filter(|p| p.used && p.turn == signal.turn) else { continue };
+            let found = (p.index, p.marks, signal.end);
+            if !matches!(found.2, End::ResetTimeout) {
+                p.used = false;
+                self.free.push(signal.place);
+            }
+            return Some(found);
+        }
+    }
+
+    /// True when a signal waits.
+    #[inline]
+    pub(crate) fn has_signal(&self) -> bool {
+        self.mailbox.as_ref().is_some_and(|m| !m.ends.is_empty() || !m.resets.is_empty())
+    }
+
+    /// A task began anew: what it deferred is nobody's any more. Gives the marks.
+    pub(crate) fn give_up(&mut self, index: usize) -> Vec<Marks> {
+        let mut marks = Vec::new();
+        for (at, p) in self.places.iter_mut().enumerate().filter(|(_, p)| p.used && p.index == index) {
+            p.used = false;
+            marks.push(p.marks);
+            self.free.push(at as u32);
+        }
+        marks
+    }
+}

@@ -1,0 +1,258 @@
+//! The outgoing half of an executor: its streams, what was refused, what is left to be pulled, and why it takes no input.
+//!
+//! Before: `emit.rs` has a frame. After: `io.rs` has taken it, or it waits here.
+
+use crate::component::Fail;
+use crate::context::Cx;
+use crate::defer::Deferred;
+use crate::emit::Output;
+use crate::io::{Io, NOWHERE};
+use crate::marks::Marks;
+use crate::queue::FrameQueue;
+use saetta_model::name::Name;
+use saetta_tuple::frame::Frame;
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+
+/// What a component left to be pulled: true = used up.
+pub(crate) type Pull = Box<dyn FnMut(&mut Cx<'_>) -> bool + Send>;
+
+/// A [`Pull`] with the task and the marks it emits for.
+pub(crate) struct LeftPull {
+    pub(crate) index: usize,
+    pub(crate) marks: Marks,
+    pub(crate) pull: Pull,
+}
+
+/// Open-loop pacing of a spout: call i is due at start + i / rate, however late the calls before it were.
+pub(crate) struct Pace {
+    interval_ns: f64,
+    calls: u64,
+    start_ns: Option<u64>,
+}
+
+impl Pace {
+    pub(crate) fn new(rate_per_sec: u64) -> Self {
+        Pace { interval_ns: 1e9 / rate_per_sec.max(1) as f64, calls: 0, start_ns: None }
+    }
+
+    /// The due time of the next call, if it has come.
+    pub(crate) fn due(&mut self, now_ns: u64) -> Option<u64> {
+        let start = *self.start_ns.get_or_insert(now_ns);
+        let due = start + (self.calls as f64 * self.interval_ns) as u64;
+        (due <= now_ns).then(|| {
+            self.calls += 1;
+            due
+        })
+    }
+}
+
+/// See the head of this file.
+pub(crate) struct Out {
+    pub(crate) component: Name,
+    /// `outputs_per_task` of the first task, then of the next.
+    pub(crate) outputs: Vec<Output>,
+    pub(crate) outputs_per_task: usize,
+    /// By task: its tracker on this loop, where it opens trees.
+    pub(crate) trackers: Vec<u16>,
+    /// Frames refused, in order. Not empty: the executor takes no input.
+    pub(crate) outbox: FrameQueue,
+    pub(crate) outbox_bytes: usize,
+    /// Left to be pulled. Not empty: the executor takes no input.
+    pub(crate) pulls: VecDeque<LeftPull>,
+    /// Inputs that are handled, and whose frames are partly in the outbox: their acks wait for it.
+    pub(crate) held: Vec<Marks>,
+    /// Inputs whose end comes later, from any thread.
+    pub(crate) deferred: Deferred,
+    /// Workers that frames from the outbox went to since it was last empty.
+    drained_mask: u64,
+    /// A place that has no room for another frame.
+    full_at: u16,
+    /// Something is to be looked at before the next input: one of the above, a failure, a tracker.
+    pub(crate) attention: bool,
+    /// Per task: its END was sent.
+    pub(crate) ends_sent: Vec<bool>,
+    /// The emit that is sampled next; never for bolts, which hand on the marks of their input.
+    pub(crate) sample_at: u64,
+    pub(crate) sample_every: u64,
+    /// Spouts under `bench`: when the next call is due.
+    pub(crate) pace: Option<Pace>,
+    pub(crate) is_spout: bool,
+    /// No output has a subscriber: a last bolt, where the latency of a tuple ends.
+    pub(crate) is_sink: bool,
+    pub(crate) first_task: u32,
+    pub(crate) executed: u64,
+    pub(crate) emitted: u64,
+    pub(crate) transferred: u64,
+    pub(crate) failed: u64,
+    /// Trees whose end the component was told.
+    pub(crate) acked: u64,
+    pub(crate) trees_failed: u64,
+}
+
+impl Out {
+    pub(crate) fn new(component: Name, outputs: Vec<Output>, trackers: Vec<u16>, first_task: u32, n_tasks: usize, is_spout: bool) -> Self {
+        Out {
+            component,
+            outputs_per_task: outputs.len() / n_tasks.max(1),
+            is_sink: !is_spout && outputs.iter().all(|o| o.subscriptions.is_empty()),
+            outputs,
+            trackers,
+            outbox: FrameQueue::default(),
+            outbox_bytes: 0,
+            pulls: VecDeque::new(),
+            held: Vec::new(),
+            deferred: Deferred::default(),
+            drained_mask: 0,
+            full_at: NOWHERE,
+            attention: false,
+            ends_sent: vec![false; n_tasks],
+            sample_at: if is_spout { 1 } else { u64::MAX },
+            sample_every: 1,
+            pace: None,
+            is_spout,
+            first_task,
+            executed: 0,
+            emitted: 0,
+            transferred: 0,
+            failed: 0,
+            acked: 0,
+            trees_failed: 0,
+        }
+    }
+
+    /// True while the executor must not take input.
+    #[inline]
+    pub(crate) fn waits(&self) -> bool {
+        self.outbox_bytes != 0 || !self.pulls.is_empty() || self.full_at != NOWHERE
+    }
+
+    /// True when nothing of it waits to go out.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.outbox_bytes == 0 && self.pulls.is_empty()
+    }
+
+    /// The place takes no further frame: the executor waits until it does, so that its next frames need no outbox.
+    #[cold]
+    pub(crate) fn wait_for_room(&mut self, at: u16) {
+        self.full_at = at;
+        self.attention = true;
+    }
+
+    /// True while it waits for a place to take another frame.
+    pub(crate) fn waits_for_room(&self) -> bool {
+        self.full_at != NOWHERE
+    }
+
+    /// Looks again whether the place that was full has room.
+    #[inline]
+    pub(crate) fn look_for_room(&mut self, io: &mut Io) {
+        if self.full_at != NOWHERE && io.has_room(self.full_at) {
+            self.full_at = NOWHERE;
+        }
+    }
+
+    /// Bytes that wait here, of frames and of what is left to be pulled.
+    pub(crate) fn waiting(&self) -> usize {
+        self.outbox_bytes + self.pulls.len()
+    }
+
+    /// Keeps what a component left to be pulled.
+    pub(crate) fn leave_pull(&mut self, index: usize, marks: Marks, pull: Pull) {
+        self.pulls.push_back(LeftPull { index, marks, pull });
+        self.attention = true;
+    }
+
+    /// Sends what the outbox holds, in order, as far as lanes and credit allow. Returns bytes sent.
+    pub(crate) fn drain(&mut self, io: &mut Io) -> usize {
+        if self.outbox_bytes == 0 {
+            return 0;
+        }
+        let mut sent = 0;
+        loop {
+            let mut taken = self.outbox.take();
+            let mut stopped = false;
+            while let Some(frame) = Frame::first(taken.frames()) {
+                if !io.try_send(frame.header.target, frame.bytes) {
+                    stopped = true;
+                    break;
+                }
+                self.drained_mask |= io.staging[io.dests[frame.header.target as usize].at as usize].worker_bit;
+                let n = frame.bytes.len();
+                sent += n;
+                taken.consume(n);
+            }
+            self.outbox.put(taken);
+            if stopped || self.outbox.is_empty() {
+                break;
+            }
+        }
+        self.outbox_bytes -= sent;
+        io.shared.outbox_bytes.fetch_sub(sent as u64, Ordering::Relaxed);
+        if self.outbox_bytes == 0 {
+            self.release_acks(io);
+        }
+        sent
+    }
+
+    /// Every frame of the held inputs has entered a lane: their acks may leave.
+    fn release_acks(&mut self, io: &mut Io) {
+        let bits = std::mem::take(&mut self.drained_mask);
+        for mut marks in self.held.drain(..) {
+            marks.add_mask(bits);
+            let (mask, now_ns) = (marks.mask(), io.turn_ns);
+            marks.each().for_each(|(root, xor)| io.acks.ack(root, xor, mask, now_ns));
+        }
+    }
+
+    /// Keeps a refused frame. The error says that a bound is reached and the frame is not kept, and names the key.
+    #[cold]
+    fn keep(&mut self, io: &mut Io, frame: &[u8], bounded: bool) -> Result<(), Fail> {
+        if bounded && self.outbox_bytes + frame.len() > io.executor_outbox_bytes {
+            return Err(Fail::Drop(format!(
+                "one call emitted more than executor.outbox.bytes = {} that found no room downstream; raise the key, or emit with `emit_from`",
+                io.executor_outbox_bytes
+            )));
+        }
+        let total = io.shared.outbox_bytes.fetch_add(frame.len() as u64, Ordering::Relaxed) + frame.len() as u64;
+        if bounded && total > io.worker_outbox_bytes {
+            io.shared.outbox_bytes.fetch_sub(frame.len() as u64, Ordering::Relaxed);
+            return Err(Fail::Drop(format!(
+                "all outboxes of the worker hold worker.outbox.bytes = {}; raise the key or slow the input",
+                io.worker_outbox_bytes
+            )));
+        }
+        self.outbox.push(frame);
+        self.outbox_bytes += frame.len();
+        self.attention = true;
+        Ok(())
+    }
+
+    /// Takes back the frame that was written at the end of a place's staging and has no credit, and keeps it here.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn take_back(&mut self, io: &mut Io, at: u16, start: usize) -> Result<(), Fail> {
+        let mut frame = std::mem::take(&mut io.scratch);
+        frame.clear();
+        let staged = &mut io.staging[at as usize].frames;
+        frame.extend_from_slice(&staged[start..]);
+        staged.truncate(start);
+        let kept = self.keep(io, &frame, true);
+        io.scratch = frame;
+        self.transferred += u64::from(kept.is_ok());
+        kept
+    }
+
+    /// Sends one frame or keeps it. Returns the bit of the worker it went to; 0 when it is kept.
+    #[inline]
+    pub(crate) fn send(&mut self, io: &mut Io, target: u32, frame: &[u8], bounded: bool) -> Result<u64, Fail> {
+        let bit = if self.outbox_bytes == 0 && io.try_send(target, frame) {
+            io.staging[io.dests[target as usize].at as usize].worker_bit
+        } else {
+            self.keep(io, frame, bounded)?;
+            0
+        };
+        self.transferred += 1;
+        Ok(bit)
+    }
+}

@@ -1,0 +1,205 @@
+//! Trees: complete ones are acked, others fail with their reason, each exactly once.
+
+use saetta::prelude::*;
+use saetta::{RunOptions, Topology};
+use saetta_model::config::{Config, Source};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// A number.
+#[tuple]
+pub struct Number {
+    /// The number.
+    n: u64,
+}
+
+#[derive(Default)]
+struct Told {
+    acked: Vec<u64>,
+    failed: Vec<(u64, TreeFail)>,
+}
+type Ledger = Arc<Mutex<Told>>;
+
+/// Emits the numbers below `end`, each with itself as message id.
+struct Feed {
+    next: u64,
+    end: u64,
+    told: Ledger,
+}
+
+impl Feed {
+    fn of(end: u64, told: &Ledger) -> impl Fn() -> Self + Send + Sync + 'static {
+        let told = told.clone();
+        move || Feed { next: 0, end, told: told.clone() }
+    }
+}
+
+impl Emits<Number> for Feed {}
+impl Spout for Feed {
+    const TRACKED: bool = true;
+    fn next(&mut self, cx: &mut Cx<'_, Self>) -> std::result::Result<Progress, Fail> {
+        if self.next == self.end {
+            return Ok(Done);
+        }
+        cx.emit_tracked(self.next, &Number { n: self.next });
+        self.next += 1;
+        Ok(Busy)
+    }
+    fn ack(&mut self, id: u64) {
+        self.told.lock().unwrap().acked.push(id);
+    }
+    fn fail(&mut self, id: u64, why: &TreeFail) {
+        self.told.lock().unwrap().failed.push((id, why.clone()));
+    }
+}
+
+/// Emits each number `copies` times; fails multiples of `fails`.
+struct Fan {
+    copies: u64,
+    fails: u64,
+}
+impl Bolt for Fan {}
+impl Emits<Number> for Fan {}
+impl Handle<Number> for Fan {
+    fn on(&mut self, tuple: &ArchivedNumber, cx: &mut Cx<'_, Self>) -> Outcome {
+        for _ in 0..self.copies {
+            cx.emit(&Number { n: tuple.n() });
+        }
+        if self.fails > 0 && tuple.n().is_multiple_of(self.fails) { Err(format!("{} is one of them", tuple.n()).into()) } else { Ok(()) }
+    }
+}
+
+/// Handles a number in the way its closure says.
+struct Last(Box<dyn FnMut(u64, &mut Cx<'_, Last>) -> Outcome + Send>);
+impl Last {
+    fn new(handle: impl FnMut(u64, &mut Cx<'_, Last>) -> Outcome + Send + 'static) -> Self {
+        Last(Box::new(handle))
+    }
+}
+impl Bolt for Last {}
+impl Handle<Number> for Last {
+    fn on(&mut self, tuple: &ArchivedNumber, cx: &mut Cx<'_, Self>) -> Outcome {
+        (self.0)(tuple.n(), cx)
+    }
+}
+
+fn go(mut t: Topology, settings: &[(&str, &str)]) -> saetta::Summary {
+    settings.iter().for_each(|(k, v)| drop(t.config(k, v)));
+    let program = t.build().unwrap();
+    let config = Config::topology(&program.config, Source::Code).unwrap();
+    saetta::run(&program, &config, &RunOptions { quiet: true, ..RunOptions::default() }).unwrap()
+}
+
+/// Every id below `n` is told once: acked or failed.
+fn once_each(told: &Ledger, n: u64) {
+    let told = told.lock().unwrap();
+    let mut all: Vec<u64> = told.acked.iter().copied().chain(told.failed.iter().map(|(id, _)| *id)).collect();
+    all.sort_unstable();
+    assert_eq!(all.len() as u64, n, "told as often as emitted");
+    assert!(all.into_iter().eq(0..n), "each id once");
+}
+
+#[test]
+fn complete_trees_are_acked_and_failed_ones_fail_with_the_component_and_its_words() {
+    for ackers in ["1", "2"] {
+        let told = Ledger::default();
+        let mut t = Topology::new();
+        let numbers = t.spout("feed", Feed::of(20_000, &told)).stream::<Number>();
+        let copies = t.bolt("fan", || Fan { copies: 3, fails: 1000 }).input(&numbers, Shuffle).stream::<Number>();
+        let _ = t.bolt("last", || Last::new(|_, _| Ok(()))).executors(2).input(&copies, by!(Number.n));
+        let summary = go(t, &[("topology.acker.executors", ackers)]);
+        once_each(&told, 20_000);
+        let told = told.lock().unwrap();
+        assert_eq!(told.failed.len(), 20);
+        for (id, why) in &told.failed {
+            assert_eq!((id % 1000, why.reason), (0, Reason::Bolt));
+            assert_eq!(why.text, format!("fan: {id} is one of them"));
+        }
+        assert_eq!(summary.components["feed"].failed, 0);
+    }
+}
+
+#[test]
+fn a_dropped_anchor_fails_its_tree_and_one_acked_from_another_thread_completes_it() {
+    let told = Ledger::default();
+    let mut t = Topology::new();
+    let numbers = t.spout("feed", Feed::of(300, &told)).stream::<Number>();
+    let last = || {
+        Last::new(|n, cx| {
+            let anchor = cx.defer()?;
+            match n % 3 {
+                0 => drop(anchor),
+                1 => drop(std::thread::spawn(move || anchor.ack())),
+                _ => anchor.fail("not today"),
+            }
+            Ok(())
+        })
+    };
+    let _ = t.bolt("last", last).input(&numbers, Shuffle);
+    go(t, &[]);
+    once_each(&told, 300);
+    let told = told.lock().unwrap();
+    assert!(told.acked.iter().all(|id| id % 3 == 1));
+    for (id, why) in &told.failed {
+        let expected = if id % 3 == 0 { (Reason::Dropped, "last") } else { (Reason::Bolt, "last: not today") };
+        assert_eq!((why.reason, why.text.as_str()), expected);
+    }
+}
+
+#[test]
+fn what_is_not_handled_in_time_times_out() {
+    let told = Ledger::default();
+    let mut t = Topology::new();
+    let numbers = t.spout("feed", Feed::of(50, &told)).stream::<Number>();
+    // Kept anchors: handled by nobody until the topology ends.
+    let kept = Arc::new(Mutex::new(Vec::new()));
+    let last = move || {
+        let kept = kept.clone();
+        Last::new(move |n, cx| {
+            if n % 2 == 0 {
+                let anchor = cx.defer()?;
+                kept.lock().unwrap().push(Box::new(anchor) as Box<dyn std::any::Any + Send>);
+                if n == 48 {
+                    let all = std::mem::take(&mut *kept.lock().unwrap());
+                    drop(std::thread::spawn(move || {
+                        std::thread::sleep(Duration::from_millis(300));
+                        drop(all);
+                    }));
+                }
+            }
+            Ok(())
+        })
+    };
+    let _ = t.bolt("last", last).input(&numbers, Shuffle);
+    go(t, &[("topology.message.timeout.secs", "0.05")]);
+    once_each(&told, 50);
+    let told = told.lock().unwrap();
+    assert!(told.failed.iter().all(|(id, why)| id % 2 == 0 && why.reason == Reason::Timeout), "{:?}", told.failed);
+    assert_eq!(told.acked.len(), 25);
+}
+
+#[test]
+fn a_panic_fails_its_tree_with_the_text_and_the_task_begins_anew() {
+    let told = Ledger::default();
+    let mut t = Topology::new();
+    let numbers = t.spout("feed", Feed::of(1000, &told)).stream::<Number>();
+    let last = || Last::new(|n, _| if n == 500 { panic!("five hundred") } else { Ok(()) });
+    let _ = t.bolt("last", last).input(&numbers, Shuffle);
+    go(t, &[]);
+    once_each(&told, 1000);
+    let told = told.lock().unwrap();
+    assert_eq!(told.failed, [(500, TreeFail { reason: Reason::Bolt, text: "last: panic: five hundred".into() })]);
+}
+
+#[test]
+fn without_ackers_tracked_emits_are_acked_at_once_and_pending_trees_stay_bounded_with_them() {
+    for settings in [[("topology.acker.executors", "0")], [("topology.max.spout.pending", "5")]] {
+        let told = Ledger::default();
+        let mut t = Topology::new();
+        let numbers = t.spout("feed", Feed::of(1000, &told)).stream::<Number>();
+        let _ = t.bolt("last", || Last::new(|_, _| Ok(()))).input(&numbers, Shuffle);
+        go(t, &settings);
+        once_each(&told, 1000);
+        assert_eq!(told.lock().unwrap().acked.len(), 1000);
+    }
+}
