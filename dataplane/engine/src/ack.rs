@@ -116,6 +116,8 @@ pub(crate) struct Tracker {
     pub(crate) pending_max: u32,
     /// Sampled trees: when they were emitted.
     births: Vec<(Root, u64)>,
+    /// Bit `slot mod 64` of each of them: other trees need not be looked for.
+    births_seen: u64,
     /// Emit to complete of sampled trees, nanoseconds, not yet recorded.
     pub(crate) complete_ns: Vec<u64>,
     ledger: Road,
@@ -126,7 +128,16 @@ const BIRTHS_MAX: usize = 64;
 
 impl Tracker {
     pub(crate) fn new(slots: Slots, pending_max: u32, ledger: Road) -> Self {
-        Tracker { slots, acked: Vec::new(), failed: Vec::new(), pending_max, births: Vec::new(), complete_ns: Vec::new(), ledger }
+        Tracker {
+            slots,
+            acked: Vec::new(),
+            failed: Vec::new(),
+            pending_max,
+            births: Vec::new(),
+            births_seen: 0,
+            complete_ns: Vec::new(),
+            ledger,
+        }
     }
 
     /// Where its ledger is.
@@ -155,7 +166,7 @@ impl Tracker {
     fn complete(&mut self, root: Root, now_ns: u64) {
         if let Some(id) = self.slots.close(root) {
             self.acked.push(id);
-            if !self.births.is_empty() {
+            if self.births_seen >> (root.slot() % 64) & 1 == 1 {
                 self.end_sample(root, now_ns);
             }
         }
@@ -169,6 +180,7 @@ impl Tracker {
                 self.complete_ns.push(now_ns.saturating_sub(birth));
             }
         }
+        self.births_seen = self.births.iter().fold(0, |seen, (root, _)| seen | 1 << (root.slot() % 64));
     }
 
     #[cold]
@@ -335,9 +347,10 @@ impl Acks {
     /// Remembers a sampled tree's birth.
     #[cold]
     pub(crate) fn sample(&mut self, tracker: u16, root: Root, birth_ns: u64) {
-        let births = &mut self.trackers[tracker as usize].births;
-        if births.len() < BIRTHS_MAX {
-            births.push((root, birth_ns));
+        let tracker = &mut self.trackers[tracker as usize];
+        if tracker.births.len() < BIRTHS_MAX {
+            tracker.births.push((root, birth_ns));
+            tracker.births_seen |= 1 << (root.slot() % 64);
         }
     }
 
@@ -569,6 +582,7 @@ impl Acks {
         t.acked.clear();
         t.failed.clear();
         t.births.clear();
+        t.births_seen = 0;
         self.dropped += dropped;
     }
 

@@ -6,7 +6,7 @@ use crate::ack::Reason;
 use crate::component::{Asked, Fail, Progress};
 use crate::defer::RawAnchor;
 use crate::io::Io;
-use crate::marks::Marks;
+use crate::marks::{Marks, ONE_ANCHOR};
 use crate::out::Out;
 use saetta_ring::prefetch;
 use saetta_tuple::frame::{CONTROL, END, Frame, HANDLE};
@@ -259,8 +259,12 @@ impl<'a> Cx<'a> {
             return;
         }
         let (mask, now_ns) = (self.marks.mask(), self.io.turn_ns);
-        for (root, xor) in self.marks.each() {
-            self.io.acks.ack(root, xor, mask, now_ns);
+        if self.marks.flags == ONE_ANCHOR {
+            if let Some((root, xor)) = self.marks.first() {
+                self.io.acks.ack(root, xor, mask, now_ns);
+            }
+        } else {
+            self.marks.each().for_each(|(root, xor)| self.io.acks.ack(root, xor, mask, now_ns));
         }
         if self.io.acks.congested() {
             self.out.attention = true;

@@ -8,9 +8,10 @@ use crate::context::Cx;
 use crate::grouping::{Chosen, Subscription};
 use crate::io::{Io, NOWHERE};
 use crate::limits::PULL_ITEMS_MAX;
+use crate::marks::ONE_ANCHOR;
 use crate::out::Out;
 use saetta_tuple::Emit;
-use saetta_tuple::frame::{ANCHORS_SHIFT, BLOCK_BYTES, HEADER_BYTES, Header};
+use saetta_tuple::frame::{ANCHORS_MAX, BLOCK_BYTES, Block, HEADER_BYTES, Header};
 
 /// One output stream of one task.
 pub(crate) struct Output {
@@ -62,7 +63,7 @@ impl<'a> Cx<'a> {
         let staging = &mut io.staging[fixed.at as usize];
         let start = staging.frames.len();
         if self.marks.flags != 0 || out.attention || start >= staging.room {
-            return self.emit_marked(output, value);
+            return if self.marks.flags == ONE_ANCHOR { self.emit_anchored(output, value) } else { self.emit_marked(output, value) };
         }
         let header = Header { len: 0, stream: declared.stream, flags: 0, target: fixed.target, source: self.task };
         if let Err(e) = io.encoder.append_frame(header, &[], value, &mut staging.frames) {
@@ -75,6 +76,39 @@ impl<'a> Cx<'a> {
         }
         io.credits[fixed.credit as usize].spend(n);
         out.transferred += 1;
+        if !io.written(fixed.at, start) {
+            out.wait_for_room(fixed.at);
+        }
+    }
+
+    /// As `emit`, with the block of a single anchor in front of the archive.
+    #[inline(never)]
+    fn emit_anchored<E: Emit>(&mut self, output: usize, value: &E) {
+        let (io, out) = (&mut *self.io, &mut *self.out);
+        let declared = &out.outputs[self.first_output + output];
+        let fixed = declared.fixed;
+        let staging = &mut io.staging[fixed.at as usize];
+        let start = staging.frames.len();
+        if out.attention || start >= staging.room {
+            return self.emit_marked(output, value);
+        }
+        let edge = io.acks.edges.edge();
+        let header = Header { len: 0, stream: declared.stream, flags: ONE_ANCHOR, target: fixed.target, source: self.task };
+        if let Err(e) = io.encoder.append_frame(header, &[self.marks.only_block(edge)], value, &mut staging.frames) {
+            return self.fail(Fail::Drop(e.to_string()));
+        }
+        let n = staging.frames.len() - start;
+        let bit = staging.worker_bit;
+        if !io.credits[fixed.credit as usize].admits(n) {
+            let kept = out.take_back(io, fixed.at, start);
+            if kept.is_ok() {
+                self.marks.sent_only(edge, 0);
+            }
+            return self.note(kept);
+        }
+        io.credits[fixed.credit as usize].spend(n);
+        out.transferred += 1;
+        self.marks.sent_only(edge, bit);
         if !io.written(fixed.at, start) {
             out.wait_for_room(fixed.at);
         }
@@ -124,10 +158,11 @@ impl<'a> Cx<'a> {
             self.marks.stamp_sent(io.now_ns());
         }
         let edges = self.marks.new_edges(&mut io.acks.edges);
+        let (blocks, n_blocks) = self.marks.blocks(&edges);
         let header = Header { len: 0, stream, flags: self.marks.flags, target: 0, source: self.task };
         let staged = &mut io.staging[at as usize].frames;
         let start = staged.len();
-        let archive = match io.encoder.append_frame(header, self.marks.blocks(), value, staged) {
+        let archive = match io.encoder.append_frame(header, &blocks[..n_blocks], value, staged) {
             Ok(archive) => archive,
             Err(e) => return self.fail(Fail::Drop(e.to_string())),
         };
@@ -170,8 +205,9 @@ impl<'a> Cx<'a> {
             target: 0,
             source: self.task,
         };
+        let (blocks, n_blocks) = self.marks.blocks(&[0; ANCHORS_MAX]);
         let mut result = Ok(());
-        match io.encoder.append_frame(header, self.marks.blocks(), value, &mut frame) {
+        match io.encoder.append_frame(header, &blocks[..n_blocks], value, &mut frame) {
             Err(e) => result = Err(Fail::Drop(e.to_string())),
             Ok(archive) => {
                 let mut subscriptions = std::mem::take(&mut out.outputs[self.first_output + output].subscriptions);
@@ -185,7 +221,8 @@ impl<'a> Cx<'a> {
                         frame[8..12].copy_from_slice(&target.to_le_bytes());
                         // Each copy is an edge of its own.
                         let edges = self.marks.new_edges(&mut io.acks.edges);
-                        write_anchors(&mut frame, header.flags, self.marks.anchor_blocks());
+                        let (blocks, n_blocks) = self.marks.blocks(&edges);
+                        write_blocks(&mut frame, &blocks[..n_blocks]);
                         match out.send(io, *target, &frame, true) {
                             Ok(bit) => self.marks.sent(edges, bit),
                             Err(why) => result = Err(why),
@@ -299,13 +336,11 @@ fn archive_of(frames: &[u8], start: usize, archive: usize) -> &[u8] {
     &frames[archive..start + HEADER_BYTES + len as usize]
 }
 
-/// Writes anchor blocks over those of `frame`.
-fn write_anchors(frame: &mut [u8], flags: u16, anchors: &[saetta_tuple::frame::Block]) {
-    let first = HEADER_BYTES + (flags & saetta_tuple::frame::SAMPLE) as usize * BLOCK_BYTES;
-    debug_assert_eq!(anchors.len(), (flags >> ANCHORS_SHIFT) as usize & 7);
-    for (n, [root, edge]) in anchors.iter().enumerate() {
-        let block = u128::from(*root) | u128::from(*edge) << 64;
-        frame[first + n * BLOCK_BYTES..][..BLOCK_BYTES].copy_from_slice(&block.to_le_bytes());
+/// Writes blocks over those of `frame`.
+fn write_blocks(frame: &mut [u8], blocks: &[Block]) {
+    for (n, [first, second]) in blocks.iter().enumerate() {
+        let block = u128::from(*first) | u128::from(*second) << 64;
+        frame[HEADER_BYTES + n * BLOCK_BYTES..][..BLOCK_BYTES].copy_from_slice(&block.to_le_bytes());
     }
 }
 

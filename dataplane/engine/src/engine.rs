@@ -340,6 +340,7 @@ impl<'a> Builder<'a> {
                 layout_executors: self.executors.iter().map(|(_, id)| *id).collect(),
                 io: Io {
                     staging,
+                    first_lane,
                     turn_ns: 0,
                     lap_ns: 0,
                     acks,

@@ -27,13 +27,15 @@ pub(crate) struct Staging {
     pub(crate) room: usize,
     /// At this many bytes they are moved on.
     watermark: usize,
+    /// A larger frame crosses by handle.
+    frame_max: usize,
     /// Bit of the worker that runs the place, for the masks of acks.
     pub(crate) worker_bit: u64,
 }
 
 impl Staging {
     fn new(room: usize, watermark: usize, worker_bit: u64) -> Self {
-        Staging { frames: Vec::new(), room, watermark, worker_bit }
+        Staging { frames: Vec::new(), room, watermark, frame_max: usize::MAX, worker_bit }
     }
 }
 
@@ -69,6 +71,8 @@ pub(crate) struct Inbox {
 /// See the head of this file.
 pub(crate) struct Io {
     pub(crate) staging: Vec<Staging>,
+    /// Place of the first lane.
+    pub(crate) first_lane: usize,
     pub(crate) inboxes: Vec<Inbox>,
     pub(crate) lanes: Vec<LaneOut>,
     pub(crate) remotes: Vec<Remote>,
@@ -108,6 +112,7 @@ pub(crate) fn places(n_local: usize, n_lanes: usize, ring_bytes: usize, worker_b
     all.extend((0..n_local).map(|_| Staging::new(usize::MAX, usize::MAX, worker_bit)));
     all.extend((0..n_lanes).map(|_| Staging {
         frames: Vec::with_capacity(crate::limits::STAGING_BYTES_KEPT),
+        frame_max: lane_room,
         ..Staging::new(lane_room, WATERMARK_BYTES, worker_bit)
     }));
     all
@@ -157,7 +162,7 @@ impl Io {
     }
 
     pub(crate) fn via(&self, at: u16) -> Via {
-        let (at, first_lane) = (at as usize, 1 + self.inboxes.len());
+        let (at, first_lane) = (at as usize, self.first_lane);
         let first_remote = first_lane + self.lanes.len();
         match at {
             0 => Via::Nowhere,
@@ -167,14 +172,9 @@ impl Io {
         }
     }
 
-    /// Place of a lane.
-    pub(crate) fn lane_place(&self, lane: usize) -> usize {
-        1 + self.inboxes.len() + lane
-    }
-
     /// Place of a remote loop.
     pub(crate) fn remote_place(&self, remote: usize) -> usize {
-        1 + self.inboxes.len() + self.lanes.len() + remote
+        self.first_lane + self.lanes.len() + remote
     }
 
     /// A new remote loop gets its place, closed until it has a link.
@@ -203,19 +203,16 @@ impl Io {
         staging.frames.len() < staging.room
     }
 
-    /// Moves what is staged for a lane into its ring; false = the ring has no room. Other places keep theirs until they are read.
+    /// Writes what is staged for a lane into its ring; false = the ring has no room. Other places keep theirs until they are read.
     pub(crate) fn move_on(&mut self, at: u16) -> bool {
-        let Via::Lane(lane) = self.via(at) else { return true };
+        let Some(lane) = (at as usize).checked_sub(self.first_lane).filter(|lane| *lane < self.lanes.len()) else { return true };
         let staged = &mut self.staging[at as usize].frames;
-        let n = staged.len();
-        if n == 0 {
-            return true;
-        }
-        if !self.lanes[lane].push(staged) {
+        let lane = &mut self.lanes[lane];
+        if !lane.push(staged) {
             return false;
         }
+        self.sent_bytes += staged.len() as u64;
         staged.clear();
-        self.sent_bytes += n as u64;
         true
     }
 
@@ -228,24 +225,22 @@ impl Io {
 
     #[inline(never)]
     pub(crate) fn at_watermark(&mut self, at: u16, start: usize) -> bool {
-        if let Via::Lane(lane) = self.via(at)
-            && self.staging[at as usize].frames.len() - start > self.lanes[lane].frame_max
-        {
-            replace_by_handle(&mut self.staging[at as usize].frames, start);
+        let staging = &mut self.staging[at as usize];
+        if staging.frames.len() - start > staging.frame_max {
+            replace_by_handle(&mut staging.frames, start);
         }
         self.move_on(at) || self.has_room_now(at)
     }
 
-    /// Moves on what is staged for every lane: at the end of an executor's turn.
+    /// Moves on and publishes what there is for every lane: at the end of an executor's turn.
     #[inline]
     pub(crate) fn flush_lanes(&mut self) {
-        let first = self.lane_place(0);
         for lane in 0..self.lanes.len() {
-            let staged = &mut self.staging[first + lane].frames;
-            let n = staged.len();
-            if n > 0 && self.lanes[lane].push(staged) {
+            let staged = &mut self.staging[self.first_lane + lane].frames;
+            let lane = &mut self.lanes[lane];
+            if !staged.is_empty() && lane.push(staged) {
+                self.sent_bytes += staged.len() as u64;
                 staged.clear();
-                self.sent_bytes += n as u64;
             }
         }
     }

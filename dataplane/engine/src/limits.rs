@@ -1,13 +1,14 @@
 //! Every bound of the engine that is not a config key, together, with how they relate.
 
-/// Bytes in a lane's staging buffer at which it is copied out and published.
+/// Bytes in a lane's staging buffer at which they are copied into the ring and published. Fewer (128, 256) move lines that the reader is
+/// fetching already; more (4096) leave it without work.
 pub const WATERMARK_BYTES: usize = 1024;
 /// Capacity a lane's staging begins with and falls back to: what a full ring part and one frame of its size take.
 pub const STAGING_BYTES_KEPT: usize = 32 << 10;
 /// Smallest credit window of an executor on a lane.
 pub const WINDOW_BYTES_MIN: u64 = 4096;
 /// A frame over this part of its ring crosses by handle.
-pub const HANDLE_RING_PART: usize = 4;
+pub const HANDLE_RING_PART: usize = 2;
 /// Frames one executor handles from one window before the loop looks elsewhere.
 pub const RUN_FRAMES_MAX: u32 = 256;
 /// `next` calls of one spout task per turn.

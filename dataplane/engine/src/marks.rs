@@ -5,39 +5,50 @@
 use crate::ledger::{Edges, Root};
 use saetta_tuple::frame::{ANCHORS_MASK, ANCHORS_MAX, ANCHORS_SHIFT, BLOCKS_MAX, Block, Frame, SAMPLE};
 
+/// The flags of one anchor and nothing else: what nearly every frame of a tracked topology has.
+pub(crate) const ONE_ANCHOR: u16 = 1 << ANCHORS_SHIFT;
+
 /// The marks of the input being handled, or of the tree a spout begins. Without any, `flags` is 0.
 #[derive(Clone, Copy)]
 pub(crate) struct Marks {
     /// As in the header of frames emitted now.
     pub(crate) flags: u16,
-    /// The sample block if `flags` say so, then the anchors: root, and the edge of the frame being written.
-    blocks: [Block; BLOCKS_MAX],
-    /// By anchor: the input's edge and all edges emitted from it.
-    xors: [u64; ANCHORS_MAX],
     /// Workers that frames emitted from it went to.
     mask: u64,
+    /// By anchor.
+    roots: [u64; ANCHORS_MAX],
+    /// By anchor: the input's edge and all edges emitted from it.
+    xors: [u64; ANCHORS_MAX],
+    birth_ns: u64,
+    sent_ns: u64,
 }
 
 /// Edges of one frame, by anchor.
 pub(crate) type FrameEdges = [u64; ANCHORS_MAX];
 
 impl Marks {
-    pub(crate) const NONE: Marks = Marks { flags: 0, blocks: [[0; 2]; BLOCKS_MAX], xors: [0; ANCHORS_MAX], mask: 0 };
+    pub(crate) const NONE: Marks = Marks { flags: 0, mask: 0, roots: [0; ANCHORS_MAX], xors: [0; ANCHORS_MAX], birth_ns: 0, sent_ns: 0 };
 
     /// Those of a frame.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn read(&mut self, frame: &Frame<'_>) {
-        let flags = frame.header.flags;
-        self.flags = flags & (SAMPLE | ANCHORS_MASK);
+        self.flags = frame.header.flags & (SAMPLE | ANCHORS_MASK);
         self.mask = 0;
-        let first = (flags & SAMPLE) as usize;
+        if self.flags == ONE_ANCHOR {
+            [self.roots[0], self.xors[0]] = frame.block(0);
+        } else {
+            self.read_all(frame);
+        }
+    }
+
+    #[cold]
+    fn read_all(&mut self, frame: &Frame<'_>) {
+        let first = (self.flags & SAMPLE) as usize;
         if first == 1 {
-            self.blocks[0] = frame.block(0);
+            [self.birth_ns, self.sent_ns] = frame.block(0);
         }
         for n in 0..self.anchors() {
-            let [root, edge] = frame.block(first + n);
-            self.blocks[first + n] = [root, 0];
-            self.xors[n] = edge;
+            [self.roots[n], self.xors[n]] = frame.block(first + n);
         }
     }
 
@@ -56,31 +67,31 @@ impl Marks {
         self.flags & ANCHORS_MASK != 0
     }
 
-    /// All blocks, as they stand before the archive.
+    /// The block of a single anchor, with the edge of the frame being written.
     #[inline(always)]
-    pub(crate) fn blocks(&self) -> &[Block] {
-        &self.blocks[..saetta_tuple::frame::blocks_of(self.flags)]
+    pub(crate) fn only_block(&self, edge: u64) -> Block {
+        [self.roots[0], edge]
     }
 
-    /// The anchor blocks alone.
-    pub(crate) fn anchor_blocks(&self) -> &[Block] {
-        &self.blocks()[(self.flags & SAMPLE) as usize..]
+    /// All blocks as they stand before the archive, with the edges of the frame being written, and how many they are.
+    pub(crate) fn blocks(&self, edges: &FrameEdges) -> ([Block; BLOCKS_MAX], usize) {
+        let mut blocks = [[0; 2]; BLOCKS_MAX];
+        let first = (self.flags & SAMPLE) as usize;
+        blocks[0] = [self.birth_ns, self.sent_ns];
+        for n in 0..self.anchors() {
+            blocks[first + n] = [self.roots[n], edges[n]];
+        }
+        (blocks, first + self.anchors())
     }
 
     /// A fresh edge for each anchor, for the next frame. They count once the frame went: [`Self::sent`].
-    #[inline(always)]
     pub(crate) fn new_edges(&mut self, edges: &mut Edges) -> FrameEdges {
-        let first = (self.flags & SAMPLE) as usize;
         let mut new = [0; ANCHORS_MAX];
-        for (n, new) in new.iter_mut().enumerate().take(self.anchors()) {
-            *new = edges.edge();
-            self.blocks[first + n][1] = *new;
-        }
+        new[..self.anchors()].fill_with(|| edges.edge());
         new
     }
 
     /// A frame with these edges went to a place of the worker that `bit` stands for.
-    #[inline(always)]
     pub(crate) fn sent(&mut self, edges: FrameEdges, bit: u64) {
         for (xor, edge) in self.xors.iter_mut().zip(edges) {
             *xor ^= edge;
@@ -88,13 +99,19 @@ impl Marks {
         self.mask |= bit;
     }
 
+    /// As [`Self::sent`], with a single anchor.
+    #[inline(always)]
+    pub(crate) fn sent_only(&mut self, edge: u64, bit: u64) {
+        self.xors[0] ^= edge;
+        self.mask |= bit;
+    }
+
     /// A spout's tree begins.
     #[inline(always)]
     pub(crate) fn begin_tree(&mut self, root: Root) {
-        let first = (self.flags & SAMPLE) as usize;
-        self.flags = self.flags & SAMPLE | 1 << ANCHORS_SHIFT;
-        self.blocks[first] = [root.to_bits(), 0];
-        self.xors = [0; ANCHORS_MAX];
+        self.flags = self.flags & SAMPLE | ONE_ANCHOR;
+        self.roots[0] = root.to_bits();
+        self.xors[0] = 0;
         self.mask = 0;
     }
 
@@ -105,11 +122,15 @@ impl Marks {
         (self.xors[0], self.mask)
     }
 
-    /// (root, xor) of each anchor.
+    /// (root, xor) of the first anchor, of one that is anchored.
     #[inline(always)]
+    pub(crate) fn first(&self) -> Option<(Root, u64)> {
+        Some((Root::from_bits(self.roots[0])?, self.xors[0]))
+    }
+
+    /// (root, xor) of each anchor.
     pub(crate) fn each(&self) -> impl Iterator<Item = (Root, u64)> + '_ {
-        let first = (self.flags & SAMPLE) as usize;
-        (0..self.anchors()).filter_map(move |n| Some((Root::from_bits(self.blocks[first + n][0])?, self.xors[n])))
+        (0..self.anchors()).filter_map(move |n| Some((Root::from_bits(self.roots[n])?, self.xors[n])))
     }
 
     #[inline(always)]
@@ -124,33 +145,26 @@ impl Marks {
 
     /// Nanoseconds of the spout's emit, if sampled.
     pub(crate) fn birth_ns(&self) -> Option<u64> {
-        self.is_sampled().then_some(self.blocks[0][0])
+        self.is_sampled().then_some(self.birth_ns)
     }
 
     /// From now on sampled, born at `birth_ns`.
     pub(crate) fn sample(&mut self, birth_ns: u64) {
-        if !self.is_sampled() {
-            self.blocks.copy_within(0..ANCHORS_MAX, 1);
-            self.flags |= SAMPLE;
-        }
-        self.blocks[0] = [birth_ns, birth_ns];
+        self.flags |= SAMPLE;
+        (self.birth_ns, self.sent_ns) = (birth_ns, birth_ns);
     }
 
     /// No longer sampled.
     pub(crate) fn unsample(&mut self) {
-        if self.is_sampled() {
-            self.blocks.copy_within(1.., 0);
-            self.flags &= !SAMPLE;
-        }
+        self.flags &= !SAMPLE;
     }
 
     /// When the frame being written leaves.
     pub(crate) fn stamp_sent(&mut self, now_ns: u64) {
-        self.blocks[0][1] = now_ns;
+        self.sent_ns = now_ns;
     }
 
     /// Takes the marks away: whoever holds them settles them.
-    #[inline]
     pub(crate) fn leave(&mut self) -> Marks {
         std::mem::replace(self, Marks::NONE)
     }
@@ -165,10 +179,9 @@ impl Marks {
             if n == ANCHORS_MAX {
                 return false;
             }
-            let first = (self.flags & SAMPLE) as usize;
-            self.blocks[first + n] = [root.to_bits(), 0];
+            self.roots[n] = root.to_bits();
             self.xors[n] = 0;
-            self.flags += 1 << ANCHORS_SHIFT;
+            self.flags += ONE_ANCHOR;
         }
         true
     }

@@ -58,12 +58,6 @@ impl ProducerCursor {
         self.capacity - (self.tail - self.head_seen)
     }
 
-    /// Bytes known to be free without a look at the consumer's index.
-    #[inline]
-    pub fn free_known(&self) -> u64 {
-        self.capacity - (self.tail - self.head_seen)
-    }
-
     /// Where the next byte goes, unmasked.
     #[inline]
     pub fn tail(&self) -> u64 {

@@ -7,11 +7,6 @@ use crate::cursor::{ConsumerCursor, ProducerCursor, cursors};
 use crate::mirror::Mirror;
 use std::sync::Arc;
 
-/// Bytes of a cache line.
-const LINE_BYTES: usize = 64;
-/// Bytes after the tail whose lines are asked for: about what one push writes.
-const OWN_AHEAD_BYTES: usize = 1024;
-
 /// Writing end.
 pub struct Producer {
     cursor: ProducerCursor,
@@ -43,18 +38,6 @@ impl Producer {
         self.cursor.free(want as u64) as usize
     }
 
-    /// Asks for the lines the next push will write, as far as they are known to be free, so that it does not wait for each of them to come
-    /// over from the consumer's core.
-    #[inline(always)]
-    fn own_ahead(&self) {
-        let ahead = OWN_AHEAD_BYTES.min(self.cursor.free_known() as usize);
-        let mut at = 0;
-        while at < ahead {
-            prefetch_for_write(self.memory.at(self.cursor.tail() + at as u64));
-            at += LINE_BYTES;
-        }
-    }
-
     /// Bytes pushed and not yet released.
     pub fn unread(&mut self) -> usize {
         self.cursor.unread() as usize
@@ -71,7 +54,6 @@ impl Producer {
         // part, which is lent to nobody.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.memory.at(self.cursor.tail()), bytes.len()) };
         self.cursor.publish(bytes.len() as u64);
-        self.own_ahead();
         true
     }
 }
@@ -97,18 +79,6 @@ impl Consumer {
     pub fn release(&mut self, n: usize) {
         self.cursor.release(n as u64);
     }
-}
-
-/// Asks the core for ownership of the line at `at`.
-#[inline(always)]
-fn prefetch_for_write(at: *mut u8) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch has no effect on memory, registers or flags, whatever the address.
-    unsafe {
-        std::arch::asm!("prefetchw [{at}]", at = in(reg) at, options(nostack, preserves_flags));
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = at;
 }
 
 /// Asks the core to fetch the line at `bytes[at]` for reading; past the end nothing happens. Worth 20 % where the consumer is

@@ -108,8 +108,9 @@ impl Encoder {
             let end = frame.add(room - PADDING_BYTES);
             if FRAME {
                 for (n, block) in blocks.iter().enumerate() {
-                    let words = [block[0].to_le(), block[1].to_le()];
-                    frame.add(HEADER_BYTES + n * BLOCK_BYTES).cast::<Block>().write_unaligned(words);
+                    let at = frame.add(HEADER_BYTES + n * BLOCK_BYTES);
+                    at.cast::<[u8; 8]>().write(block[0].to_le_bytes());
+                    at.add(8).cast::<[u8; 8]>().write(block[1].to_le_bytes());
                 }
             }
             let appender = Appender { start: archive, at: archive, end, lacks_room: false, of: PhantomData };

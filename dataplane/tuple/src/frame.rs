@@ -113,9 +113,9 @@ impl<'a> Frame<'a> {
     /// Block number `n`, of those the flags announce.
     #[inline(always)]
     pub fn block(&self, n: usize) -> Block {
-        let at = HEADER_BYTES + n * BLOCK_BYTES;
-        let raw = u128::from_le_bytes(*self.bytes[at..].first_chunk::<BLOCK_BYTES>().expect("announced by the flags"));
-        [raw as u64, (raw >> 64) as u64]
+        let words = &self.bytes[HEADER_BYTES + n * BLOCK_BYTES..][..BLOCK_BYTES];
+        let (root, edge) = words.split_first_chunk::<8>().expect("announced by the flags");
+        [u64::from_le_bytes(*root), u64::from_le_bytes(*edge.first_chunk().expect("sixteen bytes"))]
     }
 
     /// The archive.

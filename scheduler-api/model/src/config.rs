@@ -96,7 +96,7 @@ pub const KEYS: &[Key] = &[
         "lane.ring.bytes",
         Scope::Topology,
         Kind::Bytes(4096, 1 << 28),
-        "64KiB",
+        "8KiB",
         "ring between two core loops of a worker; a power of two; full = frames wait with their emitter",
     ),
     key("nimbus.bind", Scope::Daemon, Kind::Text(256), "127.0.0.1:6627", "address the REST interface listens on; loopback only"),
