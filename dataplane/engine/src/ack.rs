@@ -298,6 +298,8 @@ pub(crate) struct Acks {
     pub(crate) applied: u64,
     /// Control bytes are staged.
     staged: bool,
+    /// See [`Self::congested`].
+    congested: bool,
 }
 
 impl Acks {
@@ -314,7 +316,22 @@ impl Acks {
     ) -> Self {
         let lanes = lanes.into_iter().map(|lane| ControlOut { lane, batch: Batch::default(), flush_at: CONTROL_WATERMARK_BYTES }).collect();
         let (remotes, lost, dropped, applied, staged) = (Vec::new(), 0, 0, 0, false);
-        Acks { trackers, ledgers, ledger_of, owner_at, lanes, lanes_in, remotes, edges, on, lost, dropped, applied, staged }
+        Acks {
+            trackers,
+            ledgers,
+            ledger_of,
+            owner_at,
+            lanes,
+            lanes_in,
+            remotes,
+            edges,
+            on,
+            lost,
+            dropped,
+            applied,
+            staged,
+            congested: false,
+        }
     }
 
     /// A tracked emit begins: its root, or `None` when the tracker is full.
@@ -322,6 +339,16 @@ impl Acks {
     pub(crate) fn open(&mut self, tracker: u16, id: u64, now_ns: u64) -> Option<Root> {
         let tracker = &mut self.trackers[tracker as usize];
         if tracker.full() { None } else { tracker.slots.open(id, now_ns) }
+    }
+
+    /// As [`Self::init`], of a tree of one frame.
+    #[inline(always)]
+    pub(crate) fn init_only(&mut self, tracker: u16, root: Root, edge: u64, mask: u64, now_ns: u64) {
+        match self.trackers[tracker as usize].ledger {
+            // A tree of one frame that has just been staged: nobody can have acked it.
+            Road::Here(ledger) if self.ledgers[ledger as usize].init(root, edge, mask) == Step::Open => {}
+            _ => self.init(tracker, root, edge, mask, now_ns),
+        }
     }
 
     /// A tracked emit is over: its frames carry edges that XOR to `xor`.
@@ -383,6 +410,13 @@ impl Acks {
         }
     }
 
+    /// The owner itself fails a tree it has opened: it is told at once, the ledger as well, for what is under way.
+    #[cold]
+    pub(crate) fn fail_own(&mut self, tracker: u16, root: Root, why: TreeFail, now_ns: u64) {
+        self.trackers[tracker as usize].fail(root, why);
+        self.fail(root, Reason::Bolt, "", now_ns);
+    }
+
     /// The timeout of a tree begins anew.
     #[cold]
     pub(crate) fn reset_timeout(&mut self, root: Root, now_ns: u64) {
@@ -422,6 +456,7 @@ impl Acks {
                 out.batch.add(of, root, xor, mask);
                 if out.batch.frames.len() >= out.flush_at {
                     out.flush();
+                    self.congested |= out.batch.frames.len() >= CONTROL_STAGING_BYTES_MAX;
                 }
             }
             Road::Remote(remote) => self.remote(remote).add(of, root, xor, mask),
@@ -448,9 +483,9 @@ impl Acks {
     }
 
     /// True while so many acks wait for another loop that its emitters must not take input.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn congested(&self) -> bool {
-        self.staged && self.lanes.iter().any(|out| out.batch.frames.len() >= CONTROL_STAGING_BYTES_MAX)
+        self.congested
     }
 
     /// Moves on what is staged for the other loops. Returns bytes moved.
@@ -461,6 +496,7 @@ impl Acks {
 
     fn flush_staged(&mut self) -> usize {
         let moved = self.lanes.iter_mut().map(ControlOut::flush).sum();
+        self.congested = self.lanes.iter().any(|out| out.batch.frames.len() >= CONTROL_STAGING_BYTES_MAX);
         self.staged = self.lanes.iter().any(|out| !out.batch.frames.is_empty()) || self.remotes.iter().any(|b| !b.frames.is_empty());
         moved
     }
@@ -525,6 +561,7 @@ impl Acks {
                     return;
                 };
                 let mask = u128::from_le_bytes(*mask) as u64;
+                let blocks = if of == kind::ACKS { self.apply_acks(blocks, mask, now_ns) } else { blocks };
                 for block in blocks.as_chunks::<BLOCK_BYTES>().0 {
                     let raw = u128::from_le_bytes(*block);
                     match Root::from_bits(raw as u64) {
@@ -550,6 +587,34 @@ impl Acks {
             }
             _ => self.lost += 1,
         }
+    }
+
+    /// Applies acks to trees whose ledger and owner are both here, as long as they are the same owner's. Returns the rest.
+    #[inline]
+    fn apply_acks<'b>(&mut self, blocks: &'b [u8], mask: u64, now_ns: u64) -> &'b [u8] {
+        let words = |block: &[u8; BLOCK_BYTES]| {
+            let (root, xor) = block.split_first_chunk::<8>().expect("sixteen bytes");
+            (u64::from_le_bytes(*root), u64::from_le_bytes(*xor.first_chunk().expect("sixteen bytes")))
+        };
+        let mut rest = blocks;
+        let Some(first) = blocks.first_chunk().and_then(|block| Root::from_bits(words(block).0)) else { return rest };
+        let owner = first.owner() as usize;
+        let (Some(Road::Here(ledger)), Some(Road::Here(tracker))) = (self.ledger_of.get(owner), self.owner_at.get(owner)) else {
+            return rest;
+        };
+        let (ledger, tracker) = (&mut self.ledgers[*ledger as usize], &mut self.trackers[*tracker as usize]);
+        while let Some((block, after)) = rest.split_first_chunk::<BLOCK_BYTES>() {
+            let (root, xor) = words(block);
+            let Some(root) = Root::from_bits(root).filter(|root| root.owner() as usize == owner) else { break };
+            rest = after;
+            self.applied += 1;
+            match ledger.ack(root, xor, mask) {
+                Step::Complete => tracker.complete(root, now_ns),
+                Step::Failed => tracker.fail(root, TreeFail { reason: Reason::WorkerLost, text: String::new() }),
+                Step::Open | Step::Stale => {}
+            }
+        }
+        rest
     }
 
     #[inline]

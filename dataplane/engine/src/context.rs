@@ -159,7 +159,9 @@ impl<'a> Cx<'a> {
         if self.handled == self.handled_max || header.target != self.task || header.stream != stream {
             return None;
         }
-        if header.flags != 0 && !self.begin_marked(&frame) {
+        if header.flags == ONE_ANCHOR {
+            self.marks.read_only(&frame);
+        } else if header.flags != 0 && !self.begin_marked(&frame) {
             return None;
         }
         prefetch(window, self.at + PREFETCH_BYTES);
@@ -169,7 +171,7 @@ impl<'a> Cx<'a> {
     }
 
     /// A frame with flags: false when it is no tuple.
-    #[inline]
+    #[inline(never)]
     fn begin_marked(&mut self, frame: &Frame<'_>) -> bool {
         if frame.header.flags & (END | HANDLE | CONTROL) != 0 {
             return false;
@@ -184,6 +186,19 @@ impl<'a> Cx<'a> {
     /// Ends the input handled last: its failure, its acks, its latency. True = the next one may be taken.
     #[inline]
     pub(crate) fn settle(&mut self) -> bool {
+        if self.marks.flags != ONE_ANCHOR || self.out.attention {
+            return self.settle_all();
+        }
+        self.marks.flags = 0;
+        if let Some((root, xor)) = self.marks.first() {
+            self.io.acks.ack(root, xor, self.marks.mask(), self.io.turn_ns);
+        }
+        self.out.attention = self.io.acks.congested();
+        !self.out.attention
+    }
+
+    #[inline(never)]
+    fn settle_all(&mut self) -> bool {
         if self.failure.is_some() {
             self.settle_failure();
         }
@@ -259,13 +274,7 @@ impl<'a> Cx<'a> {
             return;
         }
         let (mask, now_ns) = (self.marks.mask(), self.io.turn_ns);
-        if self.marks.flags == ONE_ANCHOR {
-            if let Some((root, xor)) = self.marks.first() {
-                self.io.acks.ack(root, xor, mask, now_ns);
-            }
-        } else {
-            self.marks.each().for_each(|(root, xor)| self.io.acks.ack(root, xor, mask, now_ns));
-        }
+        self.marks.each().for_each(|(root, xor)| self.io.acks.ack(root, xor, mask, now_ns));
         if self.io.acks.congested() {
             self.out.attention = true;
         }

@@ -239,6 +239,59 @@ impl<'a> Cx<'a> {
     /// Emits on a spout's stream with a message id: the tree that begins is told of by `acked` or `failed`.
     #[inline(always)]
     pub fn emit_tracked<E: Emit>(&mut self, output: Option<usize>, id: u64, value: &E) {
+        let (io, out) = (&mut *self.io, &mut *self.out);
+        let Some(declared) = output.and_then(|output| out.outputs.get(self.first_output + output)) else {
+            return self.emit_tracked_marked(output, id, value);
+        };
+        let fixed = declared.fixed;
+        let staging = &mut io.staging[fixed.at as usize];
+        let start = staging.frames.len();
+        let marked = self.marks.flags != 0 || out.attention || out.emitted + 1 == out.sample_at;
+        if marked || start >= staging.room || !io.acks.on {
+            return self.emit_tracked_marked(output, id, value);
+        }
+        let tracker = out.trackers[self.index];
+        let now_ns = io.turn_ns;
+        let Some(root) = io.acks.open(tracker, id, now_ns) else { return self.refuse_tracked(tracker, id) };
+        out.emitted += 1;
+        let edge = io.acks.edges.edge();
+        let header = Header { len: 0, stream: declared.stream, flags: ONE_ANCHOR, target: fixed.target, source: self.task };
+        if let Err(e) = io.encoder.append_frame(header, &[[root.to_bits(), edge]], value, &mut staging.frames) {
+            self.fail(Fail::Drop(e.to_string()));
+            return self.fail_tree(tracker, root);
+        }
+        let n = staging.frames.len() - start;
+        let bit = staging.worker_bit;
+        if !io.credits[fixed.credit as usize].admits(n) {
+            return self.take_tree_back(fixed.at, start, tracker, root, edge);
+        }
+        io.credits[fixed.credit as usize].spend(n);
+        out.transferred += 1;
+        io.acks.init_only(tracker, root, edge, bit, now_ns);
+        if io.acks.trackers[tracker as usize].full() {
+            out.attention = true;
+        }
+        if !io.written(fixed.at, start) {
+            out.wait_for_room(fixed.at);
+        }
+    }
+
+    /// The only frame of a tree has no credit: it waits in the outbox.
+    #[cold]
+    #[inline(never)]
+    fn take_tree_back(&mut self, at: u16, start: usize, tracker: u16, root: crate::ledger::Root, edge: u64) {
+        let kept = self.out.take_back(self.io, at, start);
+        let lost = kept.is_err();
+        self.io.acks.init(tracker, root, edge, 0, self.io.turn_ns);
+        self.note(kept);
+        if lost {
+            self.fail_tree(tracker, root);
+        }
+    }
+
+    /// As `emit_tracked`, the general way: any number of frames, sampled or not.
+    #[inline(never)]
+    fn emit_tracked_marked<E: Emit>(&mut self, output: Option<usize>, id: u64, value: &E) {
         let tracker = self.out.trackers[self.index];
         if !self.io.acks.on {
             if let Some(output) = output {
@@ -256,17 +309,16 @@ impl<'a> Cx<'a> {
         let (xor, mask) = self.marks.end_tree();
         self.io.acks.init(tracker, root, xor, mask, now_ns);
         if self.failure.is_some() {
-            self.fail_tree(root);
-        } else if self.io.acks.trackers[tracker as usize].full() {
-            self.out.attention = true;
+            self.fail_tree(tracker, root);
         }
+        self.out.attention |= self.io.acks.trackers[tracker as usize].full();
     }
 
     #[cold]
-    fn fail_tree(&mut self, root: crate::ledger::Root) {
+    fn fail_tree(&mut self, tracker: u16, root: crate::ledger::Root) {
         let text = self.failure.as_ref().map(ToString::to_string).unwrap_or_default();
         let text = format!("{}: {text}", self.out.component);
-        self.io.acks.fail(root, crate::ack::Reason::Bolt, &text, self.io.turn_ns);
+        self.io.acks.fail_own(tracker, root, crate::ack::TreeFail { reason: crate::ack::Reason::Bolt, text }, self.io.turn_ns);
     }
 
     #[cold]

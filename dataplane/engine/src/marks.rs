@@ -29,20 +29,18 @@ pub(crate) type FrameEdges = [u64; ANCHORS_MAX];
 impl Marks {
     pub(crate) const NONE: Marks = Marks { flags: 0, mask: 0, roots: [0; ANCHORS_MAX], xors: [0; ANCHORS_MAX], birth_ns: 0, sent_ns: 0 };
 
-    /// Those of a frame.
+    /// Those of a frame that has one anchor and nothing else.
     #[inline(always)]
+    pub(crate) fn read_only(&mut self, frame: &Frame<'_>) {
+        self.flags = ONE_ANCHOR;
+        self.mask = 0;
+        [self.roots[0], self.xors[0]] = frame.block(0);
+    }
+
+    /// Those of a frame.
     pub(crate) fn read(&mut self, frame: &Frame<'_>) {
         self.flags = frame.header.flags & (SAMPLE | ANCHORS_MASK);
         self.mask = 0;
-        if self.flags == ONE_ANCHOR {
-            [self.roots[0], self.xors[0]] = frame.block(0);
-        } else {
-            self.read_all(frame);
-        }
-    }
-
-    #[cold]
-    fn read_all(&mut self, frame: &Frame<'_>) {
         let first = (self.flags & SAMPLE) as usize;
         if first == 1 {
             [self.birth_ns, self.sent_ns] = frame.block(0);
