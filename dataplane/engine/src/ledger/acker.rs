@@ -504,6 +504,7 @@ mod tests {
         assert_eq!(lost(&mut ledger, 1, 150), []);
         ledger.tick(100);
         assert_eq!(ledger.init(root(3, 1), 0xa, MASKED), Step::Open);
+        ledger.tick(199);
         assert_eq!(ledger.init(root(4, 1), 0xa, 1), Step::Failed);
         ledger.tick(200);
         assert_eq!(ledger.init(root(5, 1), 0xa, 1), Step::Open);

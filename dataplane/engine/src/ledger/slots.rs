@@ -439,6 +439,20 @@ mod tests {
     }
 
     #[test]
+    fn a_table_that_grows_under_a_walk_is_walked_to_its_end() {
+        let mut slots = Slots::new(1, 2_048, T, 1);
+        (0..500).for_each(|id| assert!(slots.open(id, 0).is_some()));
+        assert_eq!(all(&mut slots, 2 * T).len(), 500);
+        // The next walk begins in the middle, goes to the end and has the first 500 before it.
+        (0..1024).for_each(|id| assert!(slots.open(id, 2 * T).is_some()));
+        assert_eq!(slots.expire(4 * T, 300, |_, _| ()), 300);
+        (0..301).for_each(|id| assert!(slots.open(id, 4 * T).is_some()));
+        assert_eq!(slots.slots.len(), 2_048);
+        assert_eq!(all(&mut slots, 4 * T).len(), 724);
+        assert_eq!(slots.pending(), 301);
+    }
+
+    #[test]
     fn nothing_is_looked_at_while_nothing_is_due() {
         let mut slots = Slots::new(1, 1024, T, 1);
         assert!(slots.open(1, 0).is_some());
@@ -518,6 +532,9 @@ mod tests {
                     order.pop_front();
                 }
                 assert_eq!(slots.pending() as usize, open.len());
+                if id % 64 == 0 {
+                    assert_eq!(slots.counts.iter().sum::<u32>(), slots.pending());
+                }
             }
             assert!(fired > 500, "{fired} of {id}");
             slots.expire(now + 3 * timeout_ns, usize::MAX, |_, id| assert!(open.remove(&id).is_some()));
