@@ -11,7 +11,7 @@
 //! it is of another life of the owner, which began at random generations: its init is believed, since only the owner sends those, anything
 //! else is stale. Whoever knows that an owner began anew makes its ledger anew; this is for what is still under way then.
 
-use super::root::{GENERATION_MASK, Root, SLOTS_MAX};
+use super::root::{GENERATION_MASK, Owner, Root, SLOTS_MAX};
 
 /// Generations this near are of one life of the owner: more than a link reorders, and 1 in 2,048 of two random ones.
 const NEAR: u32 = 1 << 12;
@@ -34,7 +34,8 @@ pub(crate) enum Step {
     Open,
     /// All that was owed is paid: ack its message. Told once, and nothing else after.
     Complete,
-    /// It can not complete any more: fail its message. Told once, and nothing else after.
+    /// It can not complete any more: fail its message. Told once, and nothing else after. Where an init or ack gives it, an incarnation was
+    /// lost.
     Failed,
     /// The message is of a tree that has ended, or of nobody's: counted, and nothing changed.
     Stale,
@@ -64,7 +65,7 @@ enum Age {
 
 /// The trees of one owner.
 pub(crate) struct Ledger {
-    owner: u32,
+    owner: Owner,
     /// By slot; as many as were seen, at most [`SLOTS_MAX`].
     entries: Vec<Entry>,
     /// Incarnations lost and not yet forgotten. An open entry has none of them.
@@ -82,6 +83,7 @@ pub(crate) struct Ledger {
 impl Ledger {
     /// Of the task `owner`, without a tree. Make a new one when the owner begins anew.
     pub(crate) fn new(owner: u32) -> Ledger {
+        let owner = Owner::new(owner).expect("task ids are 1 ..= 2^20 - 1");
         Ledger { owner, entries: Vec::new(), lost: 0, lost_until_ns: [0; 64], failed_by_loss: 0, over_failed: 0, stale: 0 }
     }
 
@@ -96,7 +98,7 @@ impl Ledger {
         };
         // The ordinary case: anything but the same generation and those close behind. An unused entry may fall on either side.
         let ahead = generation.wrapping_sub(entry.state) & GENERATION_MASK;
-        if ahead.wrapping_sub(1) >= GENERATION_MASK - NEAR || root.owner() != self.owner || mask & self.lost != 0 {
+        if ahead.wrapping_sub(1) >= GENERATION_MASK - NEAR || !root.is_of(self.owner) || mask & self.lost != 0 {
             return self.init_seldom(root, xor, mask);
         }
         if xor == 0 {
@@ -116,7 +118,7 @@ impl Ledger {
             return self.ack_seldom(root, xor, mask);
         };
         // The ordinary case: the init was here before.
-        if entry.state != generation | OPEN | INIT || root.owner() != self.owner || mask & self.lost != 0 {
+        if entry.state != generation | OPEN | INIT || !root.is_of(self.owner) || mask & self.lost != 0 {
             return self.ack_seldom(root, xor, mask);
         }
         entry.xor ^= xor;
@@ -193,7 +195,7 @@ impl Ledger {
 
     #[inline(never)]
     fn init_seldom(&mut self, root: Root, xor: u64, mask: u64) -> Step {
-        if root.owner() != self.owner {
+        if !root.is_of(self.owner) {
             return self.count_stale();
         }
         let lost = mask & self.lost != 0;
@@ -237,7 +239,7 @@ impl Ledger {
 
     /// Makes the entry that of `root`, open, unless the message is stale.
     fn admit(&mut self, root: Root) -> bool {
-        if root.owner() != self.owner {
+        if !root.is_of(self.owner) {
             return false;
         }
         let age = self.age(root);
@@ -288,7 +290,7 @@ mod tests {
     const MASKED: u64 = 1 << 7;
 
     fn root(slot: u32, generation: u32) -> Root {
-        Root::new(1, slot, generation & GENERATION_MASK)
+        Root::of(1, slot, generation & GENERATION_MASK)
     }
 
     fn lost(ledger: &mut Ledger, bits: u64, until_ns: u64) -> Vec<Root> {
@@ -452,9 +454,9 @@ mod tests {
     #[test]
     fn what_is_of_another_owner_is_stale() {
         let mut ledger = Ledger::new(1);
-        let other = Root::new(2, 5, 9);
+        let other = Root::of(2, 5, 9);
         assert_eq!(ledger.init(root(5, 9), 0xa, 0), Step::Open);
-        assert_eq!(ledger.init(Root::new(2, 5, 10), 0xa, 0), Step::Stale);
+        assert_eq!(ledger.init(Root::of(2, 5, 10), 0xa, 0), Step::Stale);
         assert_eq!(ledger.ack(other, 0xa, 0), Step::Stale);
         assert_eq!(ledger.fail(other), Step::Stale);
         ledger.forget(other);

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     fn root(slot: u32) -> Root {
-        Root::new(1, slot, 9)
+        Root::of(1, slot, 9)
     }
 
     #[test]

@@ -63,7 +63,7 @@ impl Table for Floor {
         self.next += 1;
         let generation = self.slots[index][0] + 1;
         self.slots[index] = [generation, id, edge];
-        Root::new(1, index as u32, generation as u32)
+        Root::of(1, index as u32, generation as u32)
     }
 
     fn ack(&mut self, root: Root, xor: u64) -> Option<u64> {
@@ -82,7 +82,7 @@ fn ns_of(mut table: impl Table, pending: usize, intermediate: bool) -> f64 {
     let (mut id, mut now) = (0, 0);
     let mut rows = |n: usize| {
         for _ in 0..n {
-            let mut row = [(Root::new(1, 0, 0), 0); ROW];
+            let mut row = [(Root::of(1, 0, 0), 0); ROW];
             for tree in &mut row {
                 let edge = edges.edge();
                 *tree = (table.open(id, now, edge), edge);
@@ -116,7 +116,7 @@ fn ns_of(mut table: impl Table, pending: usize, intermediate: bool) -> f64 {
 fn ns_of_a_tree() {
     let mut edges = Edges::new(1);
     println!("{:5.2} an edge", best_ns(10_000, || (0..10_000).for_each(|_| _ = black_box(edges.edge()))));
-    for pending in [1_000, 100_000, 1_000_000] {
+    for pending in [ROW, 1_000, 100_000, 1_000_000] {
         for (acks, intermediate) in [(1, false), (2, true)] {
             let floor = Floor { slots: vec![[0; 3]; (pending + ROW).next_power_of_two()], next: 0 };
             let ours = Ours { slots: Slots::new(1, (pending + ROW) as u32, T, 1), ledger: Ledger::new(1) };
@@ -131,7 +131,7 @@ fn ns_of_a_tree() {
         let mut batch = AckBatch::new(64);
         let ns = best_ns(10_000, || {
             for i in 0..10_000u32 {
-                if !batch.push(Root::new(1, i / 16 * 16 + i % among, 1), i as u64, 1) {
+                if !batch.push(Root::of(1, i / 16 * 16 + i % among, 1), i as u64, 1) {
                     black_box(batch.entries());
                     batch.clear();
                 }

@@ -33,15 +33,34 @@ struct Weather {
     incarnation_lost: usize,
     /// Messages arrive in order, but for one in so many.
     overtakes: usize,
+    /// Steps in one timeout, about; an episode has some 10,000.
+    steps_in_timeout: u64,
 }
 
 const NEVER: usize = usize::MAX;
-const WEATHERS: [Weather; 4] = [
-    // Nothing goes wrong: every tree completes.
-    Weather { message_lost: NEVER, message_twice: NEVER, tuple_lost: NEVER, tuple_fails: NEVER, incarnation_lost: NEVER, overtakes: 1 },
-    Weather { message_lost: 50, message_twice: 20, tuple_lost: 50, tuple_fails: 20, incarnation_lost: 8_000, overtakes: 1 },
-    Weather { message_lost: 1_000, message_twice: 3, tuple_lost: 20, tuple_fails: 1_000, incarnation_lost: NEVER, overtakes: 2 },
-    Weather { message_lost: NEVER, message_twice: NEVER, tuple_lost: NEVER, tuple_fails: 100, incarnation_lost: 2_000, overtakes: 8 },
+const FAIR: Weather = Weather {
+    message_lost: NEVER,
+    message_twice: NEVER,
+    tuple_lost: NEVER,
+    tuple_fails: NEVER,
+    incarnation_lost: NEVER,
+    overtakes: 1,
+    steps_in_timeout: 100_000,
+};
+const WEATHERS: [Weather; 5] = [
+    FAIR,
+    Weather { tuple_fails: 20, ..FAIR },
+    Weather {
+        message_lost: 50,
+        message_twice: 20,
+        tuple_lost: 50,
+        tuple_fails: 20,
+        incarnation_lost: 8_000,
+        steps_in_timeout: 800,
+        ..FAIR
+    },
+    Weather { message_lost: 1_000, message_twice: 3, tuple_lost: 20, tuple_fails: 1_000, overtakes: 2, steps_in_timeout: 800, ..FAIR },
+    Weather { tuple_fails: 100, incarnation_lost: 2_000, overtakes: 8, steps_in_timeout: 800, ..FAIR },
 ];
 
 #[derive(Clone)]
@@ -206,9 +225,10 @@ struct Episode<'a> {
 
 impl Episode<'_> {
     fn run(&mut self) {
+        let (failed_before, timed_out_before) = (self.ends.failed, self.ends.timed_out);
         let mut opened = 0;
         while opened < TREES {
-            self.now_ns += self.random.bits() % (T / 400);
+            self.now_ns += self.random.bits() % (2 * T / self.weather.steps_in_timeout);
             self.expire();
             match self.random.below(16) {
                 0..=3 if self.messages.len() + self.tuples.len() < UNDER_WAY_MAX => opened += usize::from(self.open_tree(opened as u64)),
@@ -227,12 +247,15 @@ impl Episode<'_> {
             self.handle();
             self.deliver();
         }
-        if self.weather.message_lost == NEVER && self.weather.tuple_lost == NEVER {
+        let Weather { message_lost, message_twice, tuple_lost, tuple_fails, incarnation_lost, .. } = *self.weather;
+        if [message_lost, message_twice, tuple_lost] == [NEVER; 3] {
             // Only a tree that sent to a lost incarnation, and whose ack said so too late, waits for its timeout.
             for root in self.open.keys() {
                 let truth = &self.truth[root];
                 assert!(truth.unhandled > 0 && truth.incarnations.iter().any(|i| self.once_gone.contains(i)), "{root:?} was forgotten");
             }
+            assert!(incarnation_lost != NEVER || self.ends.timed_out == timed_out_before, "a tree of which all arrived timed out");
+            assert!(tuple_fails != NEVER || self.ends.failed == failed_before, "a tree that nobody failed has failed");
         }
         self.now_ns += T + T / 64 + (1 << 24);
         self.expire();
@@ -464,7 +487,16 @@ fn run(seeds: std::ops::Range<u64>) -> Ends {
 
 /// Nothing in it is 0, so the test could fail in all the ways it is made for.
 fn shows_all(ends: &Ends) {
-    for n in [ends.complete, ends.failed, ends.timed_out, ends.failed_by_loss, ends.over_failed, ends.stale, ends.failed_for_nothing] {
+    for n in [
+        ends.complete,
+        ends.failed,
+        ends.timed_out,
+        ends.dropped,
+        ends.failed_by_loss,
+        ends.over_failed,
+        ends.stale,
+        ends.failed_for_nothing,
+    ] {
         assert!(n > 0, "{ends:?}");
     }
 }

@@ -8,7 +8,7 @@
 //! bucket counts its open slots. When a bucket is over and its count is not 0, the table is walked, a piece per call, until it is.
 
 use super::edges::Edges;
-use super::root::{GENERATION_MASK, OWNER_BITS, Root, SLOTS_MAX};
+use super::root::{GENERATION_MASK, Owner, Root, SLOTS_MAX};
 
 /// Slots the table begins with and grows by: 16 KiB.
 const GROW_SLOTS: u32 = 1024;
@@ -41,7 +41,7 @@ struct Slot {
 
 /// One per spout task, or bolt task that opens joins.
 pub(crate) struct Slots {
-    owner: u32,
+    owner: Owner,
     /// Most slots there will be, at least 1.
     slots_max: u32,
     /// Every slot is open, or on the free list once.
@@ -73,11 +73,10 @@ impl Slots {
     /// `owner` is a task id, 1 ..= 2^20 - 1; `slots_max` at most [`SLOTS_MAX`] and not 0; `timeout_ns` not 0. The seed decides at which
     /// generation each slot begins, so a root of an earlier instance of this owner is not taken for one of this.
     pub(crate) fn new(owner: u32, slots_max: u32, timeout_ns: u64, seed: u64) -> Slots {
-        assert!(owner != 0 && owner >> OWNER_BITS == 0, "task {owner} has no place in a root");
         assert!((1..=SLOTS_MAX).contains(&slots_max), "{slots_max} slots");
         assert!(timeout_ns > 0, "trees that are never open");
         let mut slots = Slots {
-            owner,
+            owner: Owner::new(owner).expect("task ids are 1 ..= 2^20 - 1"),
             slots_max,
             slots: Vec::new(),
             free_first: NONE,
@@ -116,15 +115,16 @@ impl Slots {
     /// Closes a tree and gives its message id. `None`: it is not open, or not any more.
     #[inline]
     pub(crate) fn close(&mut self, root: Root) -> Option<u64> {
-        let slot = *self.open_slot(root)?;
-        self.free(root.slot(), slot);
-        Some(slot.id)
+        let slot = self.open_slot(root)?;
+        let (id, bucket) = (slot.id, slot.bucket);
+        self.free(root, bucket);
+        Some(id)
     }
 
     /// True until it is closed.
     pub(crate) fn is_open(&self, root: Root) -> bool {
         let slot = self.slots.get(root.slot() as usize);
-        slot.is_some_and(|slot| slot.state == root.generation() | OPEN) && root.owner() == self.owner
+        slot.is_some_and(|slot| slot.state == root.generation() | OPEN) && root.is_of(self.owner)
     }
 
     /// The tree's timeout begins now. False: it is not open any more.
@@ -178,8 +178,9 @@ impl Slots {
         for index in 0..self.slots.len() {
             let slot = self.slots[index];
             if slot.state & OPEN != 0 {
-                self.free(index as u32, slot);
-                f(Root::new(self.owner, index as u32, slot.state & GENERATION_MASK), slot.id);
+                let root = Root::new(self.owner, index as u32, slot.state & GENERATION_MASK);
+                self.free(root, slot.bucket);
+                f(root, slot.id);
             }
         }
         assert!(self.pending == 0);
@@ -188,15 +189,17 @@ impl Slots {
     #[inline(always)]
     fn open_slot(&mut self, root: Root) -> Option<&mut Slot> {
         let slot = self.slots.get_mut(root.slot() as usize)?;
-        (slot.state == root.generation() | OPEN && root.owner() == self.owner).then_some(slot)
+        (slot.state == root.generation() | OPEN && root.is_of(self.owner)).then_some(slot)
     }
 
-    /// Closes `index`, whose slot holds `was`, and puts it at the end of the free list.
+    /// Closes an open tree, of that bucket, and puts its slot at the end of the free list.
     #[inline(always)]
-    fn free(&mut self, index: u32, was: Slot) {
-        self.slots[index as usize] = Slot { id: NONE as u64, state: was.state & GENERATION_MASK, bucket: 0 };
-        self.append(index);
-        self.counts[was.bucket as usize % BUCKETS] -= 1;
+    fn free(&mut self, root: Root, bucket: u32) {
+        let slot = &mut self.slots[root.slot() as usize];
+        slot.id = NONE as u64;
+        slot.state = root.generation();
+        self.append(root.slot());
+        self.counts[bucket as usize % BUCKETS] -= 1;
         self.pending -= 1;
     }
 
@@ -266,8 +269,9 @@ impl Slots {
             let slot = self.slots[index];
             // Modulo 2^32: of two buckets less than 2^31 apart the earlier one. Two slots a timeout apart are 2^10 apart.
             if slot.state & OPEN != 0 && last.wrapping_sub(slot.bucket) as i32 >= 0 {
-                self.free(index as u32, slot);
-                f(Root::new(self.owner, index as u32, slot.state & GENERATION_MASK), slot.id);
+                let root = Root::new(self.owner, index as u32, slot.state & GENERATION_MASK);
+                self.free(root, slot.bucket);
+                f(root, slot.id);
                 closed += 1;
                 due -= 1;
             }
@@ -336,10 +340,10 @@ mod tests {
         let mut slots = Slots::new(3, 10, T, 1);
         let root = slots.open(77, 0).expect("room");
         for other in [
-            Root::new(4, root.slot(), root.generation()),
-            Root::new(3, root.slot() + 1, root.generation()),
-            Root::new(3, SLOTS_MAX - 1, root.generation()),
-            Root::new(3, root.slot(), root.generation() ^ 1),
+            Root::of(4, root.slot(), root.generation()),
+            Root::of(3, root.slot() + 1, root.generation()),
+            Root::of(3, SLOTS_MAX - 1, root.generation()),
+            Root::of(3, root.slot(), root.generation() ^ 1),
         ] {
             assert!(!slots.is_open(other));
             assert_eq!(slots.close(other), None);
