@@ -7,14 +7,16 @@
 //! What is assumed of the links: they may lose messages, repeat and reorder them. A lost or repeated ack leaves a tree open until its owner's
 //! timeout. A repeated init would pay what is owed (XOR is its own inverse), so the second one changes nothing.
 //!
-//! Generations. A slot is used again and again; its entry is of the newest tree seen. Close behind it is stale, close ahead is newer. Far from
-//! it is of another life of the owner, which began at random generations: its init is believed, since only the owner sends those, anything
-//! else is stale. Whoever knows that an owner began anew makes its ledger anew; this is for what is still under way then.
+//! Generations. A slot is used again and again; its entry is of the newest tree seen. Up to half the circle ahead is newer, close behind is
+//! older and stale. Far behind is of another life of the owner, which began at random generations: its init is believed, since only the
+//! owner sends those, anything else is stale. So what an earlier life left under way costs at most the tree it replaces, never the slot.
 
 use super::root::{GENERATION_MASK, Owner, Root, SLOTS_MAX};
 
-/// Generations this near are of one life of the owner: more than a link reorders, and 1 in 2,048 of two random ones.
-const NEAR: u32 = 1 << 12;
+/// Openings of one slot by which a message may be late: more than links reorder, and 1 in 4,096 of two random generations.
+const BEHIND_MAX: u32 = 1 << 12;
+/// Openings of one slot of which the ledger may have seen nothing, as when they reached nobody.
+const AHEAD_MAX: u32 = 1 << 23;
 /// Entries the table grows by at least: 24 KiB.
 const GROW_ENTRIES: usize = 1024;
 
@@ -25,6 +27,7 @@ const INIT: u32 = 1 << 25;
 /// It is complete, failed, or forgotten.
 const ENDED: u32 = 1 << 26;
 
+const _: () = assert!(AHEAD_MAX + BEHIND_MAX < GENERATION_MASK);
 const _: () = assert!(GENERATION_MASK & (OPEN | INIT | ENDED) == 0);
 
 /// What a message did to its tree.
@@ -59,7 +62,7 @@ enum Age {
     Same,
     Newer,
     Older,
-    /// Of another life of the owner.
+    /// Far behind: of another life of the owner.
     Far,
 }
 
@@ -98,7 +101,7 @@ impl Ledger {
         };
         // The ordinary case: anything but the same generation and those close behind. An unused entry may fall on either side.
         let ahead = generation.wrapping_sub(entry.state) & GENERATION_MASK;
-        if ahead.wrapping_sub(1) >= GENERATION_MASK - NEAR || !root.is_of(self.owner) || mask & self.lost != 0 {
+        if ahead.wrapping_sub(1) >= GENERATION_MASK - BEHIND_MAX || !root.is_of(self.owner) || mask & self.lost != 0 {
             return self.init_seldom(root, xor, mask);
         }
         if xor == 0 {
@@ -267,8 +270,8 @@ impl Ledger {
         }
         match root.generation().wrapping_sub(state) & GENERATION_MASK {
             0 => Age::Same,
-            ahead if ahead <= NEAR => Age::Newer,
-            ahead if ahead > GENERATION_MASK - NEAR => Age::Older,
+            ahead if ahead <= AHEAD_MAX => Age::Newer,
+            ahead if ahead > GENERATION_MASK - BEHIND_MAX => Age::Older,
             _ => Age::Far,
         }
     }
@@ -439,16 +442,46 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_that_begins_anew_far_away_is_believed_at_its_init() {
-        for far in [1 << 20, 1 << 23, GENERATION_MASK - (1 << 20)] {
+    fn an_owner_that_begins_anew_far_behind_is_believed_at_its_init() {
+        for behind in [BEHIND_MAX + 1, 1 << 20, GENERATION_MASK - AHEAD_MAX] {
+            let mut ledger = Ledger::new(1);
+            let (old, new) = (root(5, 9), root(5, 9u32.wrapping_sub(behind)));
+            assert_eq!(ledger.init(old, 0xa, 0), Step::Open);
+            assert_eq!(ledger.ack(new, 0xb, 0), Step::Stale);
+            assert_eq!(ledger.fail(new), Step::Stale);
+            assert_eq!(ledger.init(new, 0xb, 0), Step::Open);
+            assert_eq!(ledger.init(new, 0xb, 0), Step::Open);
+            assert_eq!(ledger.ack(new, 0xb, 0), Step::Complete);
+        }
+    }
+
+    #[test]
+    fn what_an_earlier_life_left_under_way_does_not_keep_a_slot() {
+        let mut ledger = Ledger::new(1);
+        let (new, old) = (root(5, 9), root(5, 9 + (1 << 20)));
+        assert_eq!(ledger.init(new, 0xa, 0), Step::Open);
+        assert_eq!(ledger.ack(old, 0xb, 0), Step::Open, "it looks newer, and costs the tree it replaces");
+        assert_eq!(ledger.ack(new, 0xa, 0), Step::Stale);
+        assert_eq!(ledger.init(root(5, 10), 0xa, 0), Step::Open);
+        assert_eq!(ledger.ack(root(5, 10), 0xa, 0), Step::Complete);
+    }
+
+    #[test]
+    fn a_slot_may_be_opened_often_before_its_ledger_hears_of_it_again() {
+        for ahead in [BEHIND_MAX + 1, AHEAD_MAX] {
             let mut ledger = Ledger::new(1);
             assert_eq!(ledger.init(root(5, 9), 0xa, 0), Step::Open);
-            assert_eq!(ledger.ack(root(5, 9 + far), 0xb, 0), Step::Stale);
-            assert_eq!(ledger.fail(root(5, 9 + far)), Step::Stale);
-            assert_eq!(ledger.init(root(5, 9 + far), 0xb, 0), Step::Open);
-            assert_eq!(ledger.ack(root(5, 9), 0xa, 0), Step::Stale);
-            assert_eq!(ledger.ack(root(5, 9 + far), 0xb, 0), Step::Complete);
+            assert_eq!(ledger.ack(root(5, 9 + ahead), 0xb, 0), Step::Open);
+            assert_eq!(ledger.init(root(5, 9 + ahead), 0xb, 0), Step::Complete);
         }
+    }
+
+    #[test]
+    fn a_message_may_be_late_by_as_many_openings_as_links_reorder() {
+        let mut ledger = Ledger::new(1);
+        assert_eq!(ledger.init(root(5, 9 + BEHIND_MAX), 0xa, 0), Step::Open);
+        assert_eq!(ledger.init(root(5, 9), 0xb, 0), Step::Stale);
+        assert_eq!(ledger.ack(root(5, 9 + BEHIND_MAX), 0xa, 0), Step::Complete);
     }
 
     #[test]

@@ -150,6 +150,20 @@ impl Slots {
         closed
     }
 
+    /// When [`Self::expire`] has something to do next; 0 while it has not done with what was due. `None`: nothing is open. For a loop that is
+    /// about to park: it looks at each bucket, so it is not for every turn.
+    pub(crate) fn expire_next_ns(&self) -> Option<u64> {
+        if self.pending == 0 {
+            return None;
+        }
+        if self.walk_left > 0 {
+            return Some(0);
+        }
+        let mut buckets = self.bucket_next..self.bucket_next + BUCKETS as u64;
+        let bucket = buckets.find(|bucket| self.counts[*bucket as usize % BUCKETS] > 0).expect("what is open is counted");
+        Some(((bucket + 1) << self.bucket_shift) + self.timeout_ns)
+    }
+
     /// Slots to look at per call of [`Self::expire`] when it is called every `period_ns`, at most every 3 ms.
     pub(crate) fn expire_slots(&self, period_ns: u64) -> usize {
         // A bucket takes a quarter of the lateness; a walk that has just begun and the one after it share the rest.
@@ -440,6 +454,26 @@ mod tests {
         let calls: Vec<usize> = (0..4).map(|_| slots.expire(2 * T, 300, |_, _| ())).collect();
         assert_eq!(calls, [300, 300, 300, 124]);
         assert_eq!(slots.pending(), 0);
+    }
+
+    #[test]
+    fn a_loop_that_sleeps_until_the_next_deadline_meets_it() {
+        let start = 1 << 60;
+        let mut slots = Slots::new(1, 1024, T, 1);
+        assert_eq!(slots.expire_next_ns(), None);
+        assert!(all(&mut slots, start).is_empty());
+        (0..3).for_each(|id| assert!(slots.open(id, start + 7 + id).is_some()));
+        let root = slots.open(3, start + T / 2).expect("room");
+        let next = slots.expire_next_ns().expect("four are open");
+        assert!((start + 9 + T..=start + 7 + T + T / 64).contains(&next), "{next}");
+        assert!(all(&mut slots, next - 1).is_empty());
+        assert_eq!(slots.expire(next, 1, |_, _| ()), 1);
+        assert_eq!(slots.expire_next_ns(), Some(0), "two are left");
+        assert_eq!(slots.expire(next, 9, |_, _| ()), 2);
+        let next = slots.expire_next_ns().expect("one is open");
+        assert!((start + T / 2 + T..=start + T / 2 + T + T / 64).contains(&next), "{next}");
+        assert_eq!(slots.close(root), Some(3));
+        assert_eq!(slots.expire_next_ns(), None);
     }
 
     #[test]
