@@ -73,6 +73,12 @@ impl<'a> Cx<'a> {
         self.io.now_ns()
     }
 
+    /// True while what was emitted waits for room, or one more frame would.
+    #[inline(always)]
+    pub fn waits(&self) -> bool {
+        self.out.attention && self.out.waits()
+    }
+
     /// Fails the input being handled.
     #[cold]
     pub fn fail(&mut self, why: Fail) {

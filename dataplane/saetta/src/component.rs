@@ -184,6 +184,12 @@ impl<C> Cx<'_, C> {
         }
     }
 
+    /// True while what was emitted waits for room, or one more tuple would: time to leave the rest to [`Cx::emit_while`].
+    #[inline(always)]
+    pub fn waits(&self) -> bool {
+        self.0.waits()
+    }
+
     /// Calls `next` for as long as it says true and there is room, now and as room comes: the way to emit many borrowed values, at the pace
     /// of the receivers and without an allocation each. Otherwise as [`Cx::emit_from`].
     pub fn emit_while(&mut self, next: impl FnMut(&mut Cx<'_, C>) -> bool + Send + 'static)

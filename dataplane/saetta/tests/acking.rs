@@ -84,7 +84,9 @@ impl Handle<Number> for Last {
 }
 
 fn go(mut t: Topology, settings: &[(&str, &str)]) -> saetta::Summary {
-    settings.iter().for_each(|(k, v)| drop(t.config(k, v)));
+    settings.iter().for_each(|(k, v)| {
+        let _ = t.config(k, v);
+    });
     let program = t.build().unwrap();
     let config = Config::topology(&program.config, Source::Code).unwrap();
     saetta::run(&program, &config, &RunOptions { quiet: true, ..RunOptions::default() }).unwrap()
