@@ -514,6 +514,7 @@ impl CoreLoop {
                 }
             }
         }
+        self.executors.iter_mut().for_each(|e| e.out.assignment_changed(&self.io));
         // Lanes whose worker is no longer named close their links.
         for number in 0..self.io.remotes.len() {
             let named =

@@ -63,7 +63,18 @@ impl CreditOut {
         self.sent += bytes as u64;
     }
 
+    /// How full the destination is: bytes sent and not given back by the newest limit there is, beyond half a window. Up to half a window may
+    /// have been handled and not been given back, which says nothing about load; counted, it would make a target in this loop look emptier
+    /// than an equal one behind a lane.
+    #[inline]
+    pub(crate) fn fill_bytes(&self) -> u64 {
+        // Acquire: as in `admits_after_a_look`; here only the number matters.
+        let limit = self.shared.as_ref().map_or(self.limit, |shared| self.limit.max(shared.load(Ordering::Acquire)));
+        (self.sent + self.window / 2).saturating_sub(limit)
+    }
+
     /// True while frames may go as far as the limit.
+    #[inline(always)]
     pub(crate) fn is_open(&self) -> bool {
         self.open
     }
@@ -152,6 +163,7 @@ mod tests {
         assert!(out.admits(60));
         out.spend(60);
         assert!(!out.admits(60));
+        assert_eq!(out.fill_bytes(), 10, "sixty are out, of which half a window may be handled");
         inn.consume(40);
         assert_eq!(inn.due(false), None);
         assert!(inn.owes());
@@ -159,6 +171,7 @@ mod tests {
         let limit = inn.due(false).unwrap();
         assert_eq!(limit, 160);
         out.raise(limit);
+        assert_eq!(out.fill_bytes(), 0);
         assert!(out.admits(100) && !out.admits(101) || out.admits(101), "nothing outstanding: any size");
     }
 

@@ -118,6 +118,16 @@ impl<'a> Cx<'a> {
     #[cold]
     #[inline(never)]
     fn emit_sampled<E: Emit>(&mut self, output: usize, value: &E) {
+        let sampled = self.begin_sample();
+        self.emit_marked(output, value);
+        if sampled {
+            self.marks.unsample();
+        }
+    }
+
+    /// True when the marks are sampled now and are to be unsampled after the emit.
+    #[cold]
+    fn begin_sample(&mut self) -> bool {
         self.out.sample_at += self.out.sample_every;
         // A paced spout's tuples carry the time they were meant to be emitted already.
         let paced = self.marks.is_sampled();
@@ -127,10 +137,7 @@ impl<'a> Cx<'a> {
         if let (Some(birth_ns), Some((root, _))) = (self.marks.birth_ns(), self.marks.each().next()) {
             self.io.acks.sample(self.out.trackers[self.index], root, birth_ns);
         }
-        self.emit_marked(output, value);
-        if !paced {
-            self.marks.unsample();
-        }
+        !paced
     }
 
     /// As `emit`, with blocks in front of the archive, or where a target has to be chosen or refuses: with one subscription the frame is
@@ -142,13 +149,13 @@ impl<'a> Cx<'a> {
         let (stream, single) = (*stream, *single);
         let only = match &mut subscriptions[..] {
             [] => return,
-            [only] if out.outbox_bytes == 0 => only,
+            [only] if out.outbox_bytes == 0 && only.picks_one() => only,
             _ => return self.emit_aside(output, value, None),
         };
-        let early = if only.reads_archive() { None } else { Some(only.choose(&[])) };
+        let early = if only.reads_archive() { None } else { Some(only.choose(&[], io)) };
         let at = match early {
             Some(Chosen::One(task)) => io.dests[task as usize].at,
-            Some(Chosen::All) => NOWHERE,
+            Some(_) => NOWHERE,
             None => single,
         };
         if !io.has_room(at) {
@@ -166,9 +173,11 @@ impl<'a> Cx<'a> {
             Ok(archive) => archive,
             Err(e) => return self.fail(Fail::Drop(e.to_string())),
         };
-        let Chosen::One(target) = early.unwrap_or_else(|| only.choose(archive_of(staged, start, archive))) else {
-            unreachable!("a keyed choice is one task")
+        let Chosen::One(target) = early.unwrap_or_else(|| only.choose(archive_of(&io.staging[at as usize].frames, start, archive), io))
+        else {
+            unreachable!("it picks one")
         };
+        let staged = &mut io.staging[at as usize].frames;
         staged[start + 8..start + 12].copy_from_slice(&target.to_le_bytes());
         let n = staged.len() - start;
         let credit = &mut io.credits[io.dests[target as usize].credit as usize];
@@ -191,49 +200,79 @@ impl<'a> Cx<'a> {
     /// The general way: write the frame aside, copy it to each receiver. `early` = a choice already made for the only subscription.
     #[inline(never)]
     fn emit_aside<E: Emit>(&mut self, output: usize, value: &E, early: Option<Chosen>) {
-        let (io, out) = (&mut *self.io, &mut *self.out);
         let mut early = early;
-        let mut frame = std::mem::take(&mut io.scratch);
-        frame.clear();
+        let mut result = Ok(());
+        match self.write_aside(output, value) {
+            Err(e) => result = Err(e),
+            Ok((mut frame, archive)) => {
+                for n in 0..self.out.outputs[self.first_output + output].subscriptions.len() {
+                    // A choice may panic: nothing is taken out of the output meanwhile.
+                    let subscription = &mut self.out.outputs[self.first_output + output].subscriptions[n];
+                    let chosen = early.take().unwrap_or_else(|| subscription.choose(archive_of(&frame, 0, archive), self.io));
+                    if let Chosen::Refused(why) = chosen {
+                        result = Err(subscription.refusal(why));
+                    }
+                    let mut tasks = std::mem::take(&mut self.io.chosen);
+                    tasks.clear();
+                    tasks.extend_from_slice(subscription.tasks(&chosen));
+                    for target in &tasks {
+                        if let Err(why) = self.send_copy(&mut frame, *target) {
+                            result = Err(why);
+                        }
+                    }
+                    self.io.chosen = tasks;
+                }
+                self.io.scratch = frame;
+            }
+        }
+        self.note(result);
+    }
+
+    /// Emits on the component's `output`-th stream to one task, whatever the groupings.
+    pub(crate) fn emit_to<E: Emit>(&mut self, output: usize, target: u32, value: &E) -> Result<(), Fail> {
+        self.out.emitted += 1;
+        let sampled = self.out.emitted == self.out.sample_at && self.begin_sample();
+        let result = self.write_aside(output, value).and_then(|(mut frame, _)| {
+            let result = self.send_copy(&mut frame, target);
+            self.io.scratch = frame;
+            result
+        });
+        if sampled {
+            self.marks.unsample();
+        }
+        result
+    }
+
+    /// Writes the frame into the loop's scratch, which the caller puts back. Returns where the archive begins.
+    fn write_aside<E: Emit>(&mut self, output: usize, value: &E) -> Result<(Vec<u8>, usize), Fail> {
+        let (io, out) = (&mut *self.io, &mut *self.out);
         if self.marks.is_sampled() {
             self.marks.stamp_sent(io.now_ns());
         }
-        let header = Header {
-            len: 0,
-            stream: out.outputs[self.first_output + output].stream,
-            flags: self.marks.flags,
-            target: 0,
-            source: self.task,
-        };
+        let stream = out.outputs[self.first_output + output].stream;
+        let header = Header { len: 0, stream, flags: self.marks.flags, target: 0, source: self.task };
+        let mut frame = std::mem::take(&mut io.scratch);
+        frame.clear();
         let (blocks, n_blocks) = self.marks.blocks(&[0; ANCHORS_MAX]);
-        let mut result = Ok(());
         match io.encoder.append_frame(header, &blocks[..n_blocks], value, &mut frame) {
-            Err(e) => result = Err(Fail::Drop(e.to_string())),
-            Ok(archive) => {
-                let mut subscriptions = std::mem::take(&mut out.outputs[self.first_output + output].subscriptions);
-                for subscription in &mut subscriptions {
-                    let chosen = early.take().unwrap_or_else(|| subscription.choose(archive_of(&frame, 0, archive)));
-                    let targets = match &chosen {
-                        Chosen::One(task) => std::slice::from_ref(task),
-                        Chosen::All => &subscription.targets[..],
-                    };
-                    for target in targets {
-                        frame[8..12].copy_from_slice(&target.to_le_bytes());
-                        // Each copy is an edge of its own.
-                        let edges = self.marks.new_edges(&mut io.acks.edges);
-                        let (blocks, n_blocks) = self.marks.blocks(&edges);
-                        write_blocks(&mut frame, &blocks[..n_blocks]);
-                        match out.send(io, *target, &frame, true) {
-                            Ok(bit) => self.marks.sent(edges, bit),
-                            Err(why) => result = Err(why),
-                        }
-                    }
-                }
-                out.outputs[self.first_output + output].subscriptions = subscriptions;
+            Ok(archive) => Ok((frame, archive)),
+            Err(e) => {
+                io.scratch = frame;
+                Err(Fail::Drop(e.to_string()))
             }
         }
-        io.scratch = frame;
-        self.note(result);
+    }
+
+    /// Sends a copy of a frame written aside. Each copy is an edge of its own.
+    #[inline]
+    fn send_copy(&mut self, frame: &mut [u8], target: u32) -> Result<(), Fail> {
+        frame[8..12].copy_from_slice(&target.to_le_bytes());
+        let edges = self.marks.new_edges(&mut self.io.acks.edges);
+        let (blocks, n_blocks) = self.marks.blocks(&edges);
+        write_blocks(frame, &blocks[..n_blocks]);
+        let bit = self.out.send(self.io, target, frame, true)?;
+        self.marks.sent(edges, bit);
+        Ok(())
     }
 
     /// Emits on a spout's stream with a message id: the tree that begins is told of by `acked` or `failed`.
@@ -292,20 +331,26 @@ impl<'a> Cx<'a> {
     /// As `emit_tracked`, the general way: any number of frames, sampled or not.
     #[inline(never)]
     fn emit_tracked_marked<E: Emit>(&mut self, output: Option<usize>, id: u64, value: &E) {
+        self.tracked(id, |cx| {
+            if let Some(output) = output {
+                cx.emit(output, value);
+            }
+        });
+    }
+
+    /// Runs `emit` in a tree of its own.
+    #[inline(always)]
+    pub(crate) fn tracked(&mut self, id: u64, emit: impl FnOnce(&mut Self)) {
         let tracker = self.out.trackers[self.index];
         if !self.io.acks.on {
-            if let Some(output) = output {
-                self.emit(output, value);
-            }
+            emit(self);
             self.io.acks.trackers[tracker as usize].acked.push(id);
             return;
         }
         let now_ns = self.io.turn_ns;
         let Some(root) = self.io.acks.open(tracker, id, now_ns) else { return self.refuse_tracked(tracker, id) };
         self.marks.begin_tree(root);
-        if let Some(output) = output {
-            self.emit(output, value);
-        }
+        emit(self);
         let (xor, mask) = self.marks.end_tree();
         self.io.acks.init(tracker, root, xor, mask, now_ns);
         if self.failure.is_some() {
@@ -374,7 +419,7 @@ impl<'a> Cx<'a> {
 
     /// A frame that was refused for good fails the input.
     #[inline]
-    fn note(&mut self, kept: Result<(), Fail>) {
+    pub(crate) fn note(&mut self, kept: Result<(), Fail>) {
         if let Err(why) = kept {
             self.fail(why);
         }

@@ -352,6 +352,7 @@ impl<'a> Builder<'a> {
                     credits,
                     encoder: saetta_tuple::Encoder::default(),
                     scratch: Vec::new(),
+                    chosen: Vec::new(),
                     clock: options.clock.clone(),
                     latency_ns: Io::new_latency(),
                     shared: shared.clone(),
@@ -360,6 +361,9 @@ impl<'a> Builder<'a> {
                     sent_bytes: 0,
                 },
             });
+        }
+        for CoreLoop { executors, io, .. } in &mut loops {
+            executors.iter_mut().for_each(|e| e.out.assignment_changed(io));
         }
         Ok(Engine { loops, shared, handles, memory, linked })
     }
@@ -583,11 +587,11 @@ impl<'a> Builder<'a> {
                     {
                         let target = self.plan.layout.component(receiver.id.as_str()).expect("same description");
                         let targets = (target.first_task..target.first_task + target.n_tasks).collect();
-                        let key = self.program.components[to].keys[number].clone();
-                        let subscription = Subscription::new(&input.grouping, key, targets, task);
+                        let chooser = self.program.components[to].choosers[number].as_ref();
+                        let subscription = Subscription::new(&receiver.id, &input.grouping, chooser, targets, task);
                         subscriptions.push(subscription.ok_or_else(|| {
                             PlanError(format!(
-                                "bolt `{}` groups stream `{}` by {:?}, which this version does not run; use shuffle, fields, all or global",
+                                "bolt `{}` groups stream `{}` by {:?} and the binary has no code for it: a bug of what described it",
                                 receiver.id, output.name, input.grouping
                             ))
                         })?);
@@ -603,10 +607,11 @@ impl<'a> Builder<'a> {
                     _ => NOWHERE,
                 };
                 let fixed = match &subscriptions[..] {
-                    [only] if only.targets.len() == 1 && single != NOWHERE => {
-                        let target = only.targets[0];
-                        Fixed { at: single, target, credit: dests[target as usize].credit }
-                    }
+                    [only] => only.fixed().map(|target| (target, dests[target as usize])),
+                    _ => None,
+                };
+                let fixed = match fixed {
+                    Some((target, Dest { at, credit })) if (at as usize) < first_remote => Fixed { at, target, credit },
                     _ => Fixed::NONE,
                 };
                 let stream = self.streams.0[&(spec.id.clone(), output.name.clone())];

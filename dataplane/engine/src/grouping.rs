@@ -1,148 +1,195 @@
 //! Which tasks of a subscriber get a tuple.
 //!
-//! Before: `emit.rs` has an archive and a subscription. After: `io.rs` turns task ids into lanes. Pure: no clock, no I/O, no allocation
-//! after `new`. Rules: semantics section 3.
+//! Before: `emit.rs` has an archive and a subscription. After: `io.rs` turns task ids into lanes. Pure: no clock, no I/O; what a choice must
+//! know of the outside it asks a [`Targets`]. No allocation after `new` (user code of a custom grouping aside). Rules: semantics section 3.
+//!
+//! By subject: `spread.rs` for groupings that look at no field, `keyed.rs` for those that hash one, `custom.rs` for user code.
 
-use crate::program::KeyFn;
+mod custom;
+mod keyed;
+mod spread;
+#[cfg(test)]
+mod tests;
+
+pub use custom::{CustomChoice, CustomFactory};
+
+use crate::component::Fail;
+use crate::program::Chooser;
+use custom::Custom;
+use keyed::{ByKey, PartialKey};
+use saetta_model::name::Name;
 use saetta_model::topology::Grouping;
-use saetta_tuple::KeyBytes;
+use spread::{LoadAware, RoundRobin};
+
+/// What a choice must know of the outside: answered by the emitter's loop.
+pub(crate) trait Targets {
+    /// The task's executor is in this worker.
+    fn is_here(&self, task: u32) -> bool;
+    /// Frames for the task can leave: it is in this worker, or its worker is reached.
+    fn is_up(&self, task: u32) -> bool;
+    /// Bytes that wait at the task's executor, as far as this loop knows.
+    fn fill_bytes(&self, task: u32) -> u64;
+}
 
 /// One subscription as one emitter task sees it.
 pub(crate) struct Subscription {
-    /// Tasks of the subscriber, ascending.
+    /// The subscriber.
+    pub(crate) component: Name,
+    /// Its tasks, ascending.
     pub(crate) targets: Vec<u32>,
+    /// The only task that is ever chosen, where it is so whatever the tuple.
+    fixed: Option<u32>,
     choice: Choice,
 }
 
 enum Choice {
-    /// Round robin over a list shuffled per emitter task, so that emitters do not march in step.
-    Shuffle { order: Vec<u32>, next: usize },
-    /// xxh3-64 of the key modulo the number of tasks; the hash is skipped when there is one.
-    Fields { key: KeyFn, bytes: KeyBytes },
+    Even(RoundRobin),
+    /// As even, over the targets in this worker if there are any.
+    Local(RoundRobin),
+    LoadAware(LoadAware),
+    Fields(ByKey),
+    PartialKey(PartialKey),
     /// One copy each.
     All,
-    /// Lowest task id.
+    /// Lowest task id; always fixed.
     Global,
+    /// The emitter names the task.
+    Direct,
+    Custom(Custom),
 }
 
 /// Where one tuple goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Chosen {
     /// One task.
     One(u32),
     /// All targets.
     All,
+    /// Any number of tasks, none included: see [`Subscription::tasks`].
+    Some,
+    /// Nowhere, and the emitter's input fails: see [`Subscription::refusal`].
+    Refused(Refused),
+}
+
+/// Why a tuple goes nowhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// A direct grouping, and the emitter named no task.
+    NoTaskNamed,
+    /// The task does not subscribe.
+    Stranger(u32),
 }
 
 impl Subscription {
-    /// `emitter` is the emitting task; it seeds the shuffle. `None` for a grouping that this version does not run.
-    pub(crate) fn new(grouping: &Grouping, key: Option<KeyFn>, targets: Vec<u32>, emitter: u32) -> Option<Self> {
+    /// `emitter` is the emitting task; it seeds what is random. `None` when the grouping's code is missing, a bug of whoever described it.
+    pub(crate) fn new(component: &Name, grouping: &Grouping, chooser: Option<&Chooser>, targets: Vec<u32>, emitter: u32) -> Option<Self> {
         assert!(!targets.is_empty(), "a component has at least one task");
-        let choice = match grouping {
-            Grouping::Shuffle | Grouping::None => Choice::Shuffle { order: shuffled(&targets, emitter), next: 0 },
-            Grouping::Fields(_) => Choice::Fields { key: key?, bytes: KeyBytes::default() },
-            Grouping::All => Choice::All,
-            Grouping::Global => Choice::Global,
-            _ => return None,
+        assert!(targets.is_sorted(), "tasks of a component ascend");
+        let choice = match (grouping, chooser) {
+            (Grouping::Shuffle | Grouping::None, _) => Choice::Even(RoundRobin::new(&targets, emitter)),
+            (Grouping::LocalOrShuffle, _) => Choice::Local(RoundRobin::new(&targets, emitter)),
+            (Grouping::LoadAware, _) => Choice::LoadAware(LoadAware::new(emitter)),
+            (Grouping::Fields(_), Some(Chooser::Key(key))) => Choice::Fields(ByKey::new(key.clone())),
+            (Grouping::PartialKey(_), Some(Chooser::Key(key))) => Choice::PartialKey(PartialKey::new(key.clone(), targets.len())),
+            (Grouping::All, _) => Choice::All,
+            (Grouping::Global, _) => Choice::Global,
+            (Grouping::Direct, _) => Choice::Direct,
+            (Grouping::Custom(_), Some(Chooser::Custom(make))) => Choice::Custom(Custom::new(make, &targets)),
+            (Grouping::Fields(_) | Grouping::PartialKey(_) | Grouping::Custom(_), _) => return None,
         };
-        Some(Subscription { targets, choice })
+        let fixed = match choice {
+            Choice::Direct | Choice::Custom(_) => None,
+            Choice::Global => Some(targets[0]),
+            _ => (targets.len() == 1).then_some(targets[0]),
+        };
+        Some(Subscription { component: component.clone(), targets, fixed, choice })
+    }
+
+    /// The only task this subscription ever chooses, where it is so: nothing to ask and nothing to look up.
+    pub(crate) fn fixed(&self) -> Option<u32> {
+        self.fixed
+    }
+
+    /// Looks at the assignment. Call it once before the first choice and whenever the assignment changes.
+    pub(crate) fn assignment_changed(&mut self, outside: &impl Targets, emitter: u32) {
+        if let Choice::Local(round) = &mut self.choice {
+            let here: Vec<u32> = self.targets.iter().copied().filter(|t| outside.is_here(*t)).collect();
+            *round = RoundRobin::new(if here.is_empty() { &self.targets } else { &here }, emitter);
+        }
     }
 
     /// True where the archive is looked at.
     #[inline(always)]
     pub(crate) fn reads_archive(&self) -> bool {
-        matches!(self.choice, Choice::Fields { .. }) && self.targets.len() > 1
+        self.fixed.is_none() && matches!(self.choice, Choice::Fields(_) | Choice::PartialKey(_) | Choice::Custom(_))
+    }
+
+    /// True where every choice is exactly one task, so that a frame may be written before it is chosen. Such a choice runs no user code
+    /// that could panic half-way.
+    #[inline(always)]
+    pub(crate) fn picks_one(&self) -> bool {
+        self.fixed.is_some() || !matches!(self.choice, Choice::All | Choice::Direct | Choice::Custom(_))
     }
 
     /// Chooses for one tuple. `archive` is looked at only where [`Self::reads_archive`].
     #[inline(always)]
-    pub(crate) fn choose(&mut self, archive: &[u8]) -> Chosen {
-        match self.targets[..] {
-            // Every grouping agrees on it.
-            [only] => Chosen::One(only),
-            _ => self.choose_among(archive),
+    pub(crate) fn choose(&mut self, archive: &[u8], outside: &impl Targets) -> Chosen {
+        match self.fixed {
+            // Every grouping that has one target agrees on it.
+            Some(only) => Chosen::One(only),
+            None => self.choose_among(archive, outside),
         }
     }
 
-    fn choose_among(&mut self, archive: &[u8]) -> Chosen {
+    fn choose_among(&mut self, archive: &[u8], outside: &impl Targets) -> Chosen {
+        let targets = &self.targets[..];
         match &mut self.choice {
-            Choice::Shuffle { order, next } => {
-                let task = order[*next];
-                *next += 1;
-                if *next == order.len() {
-                    *next = 0;
-                }
-                Chosen::One(task)
-            }
-            Choice::Fields { key, bytes } => {
-                bytes.clear();
-                key(archive, bytes);
-                Chosen::One(self.targets[(bytes.hash() % self.targets.len() as u64) as usize])
-            }
+            Choice::Even(round) | Choice::Local(round) => Chosen::One(round.next(outside)),
+            Choice::LoadAware(load) => Chosen::One(load.next(targets, outside)),
+            Choice::Fields(by) => Chosen::One(by.task(archive, targets)),
+            Choice::PartialKey(partial) => Chosen::One(partial.next(archive, targets, outside)),
             Choice::All => Chosen::All,
-            Choice::Global => Chosen::One(self.targets[0]),
-        }
-    }
-}
-
-/// Fisher-Yates over splitmix64, seeded by the emitter: the same list on every run of the same layout.
-fn shuffled(targets: &[u32], emitter: u32) -> Vec<u32> {
-    let mut order = targets.to_vec();
-    let mut state = u64::from(emitter);
-    for i in (1..order.len()).rev() {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        order.swap(i, ((z ^ (z >> 31)) % (i as u64 + 1)) as usize);
-    }
-    order
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::Arc;
-
-    fn spread(grouping: &Grouping, key: Option<KeyFn>, tuples: impl Iterator<Item = Vec<u8>>) -> Vec<Vec<u32>> {
-        let mut s = Subscription::new(grouping, key, vec![5, 6, 7], 1).unwrap();
-        tuples
-            .map(|t| match s.choose(&t) {
-                Chosen::One(task) => vec![task],
-                Chosen::All => s.targets.clone(),
-            })
-            .collect()
-    }
-
-    #[test]
-    fn shuffle_is_even_to_the_tuple() {
-        let all = spread(&Grouping::Shuffle, None, (0..300).map(|_| vec![]));
-        for task in [5, 6, 7] {
-            assert_eq!(all.iter().filter(|c| c[0] == task).count(), 100);
+            Choice::Global => Chosen::One(targets[0]),
+            Choice::Direct => Chosen::Refused(Refused::NoTaskNamed),
+            Choice::Custom(custom) => custom.choose(archive, targets),
         }
     }
 
-    #[test]
-    fn emitters_do_not_march_in_step() {
-        let orders: std::collections::BTreeSet<_> = (0..50).map(|e| shuffled(&[1, 2, 3, 4], e)).collect();
-        assert!(orders.len() > 5);
-    }
-
-    #[test]
-    fn equal_keys_meet_in_one_task_and_keys_spread() {
-        let key: KeyFn = Arc::new(|archive, out| out.raw(archive));
-        let all = spread(&Grouping::Fields(vec!["k".into()]), Some(key), (0..3000u32).map(|i| (i % 1000).to_le_bytes().to_vec()));
-        for i in 0..1000 {
-            assert!(all[i] == all[i + 1000] && all[i] == all[i + 2000]);
-        }
-        for task in [5, 6, 7] {
-            let n = all.iter().filter(|c| c[0] == task).count();
-            assert!((800..1200).contains(&n), "task {task} got {n} of 3000");
+    /// The tasks of a choice just made.
+    #[inline(always)]
+    pub(crate) fn tasks<'a>(&'a self, chosen: &'a Chosen) -> &'a [u32] {
+        match chosen {
+            Chosen::One(task) => std::slice::from_ref(task),
+            Chosen::All => &self.targets,
+            Chosen::Some => match &self.choice {
+                Choice::Custom(custom) => custom.tasks(),
+                _ => unreachable!("only user code chooses some"),
+            },
+            Chosen::Refused(_) => &[],
         }
     }
 
-    #[test]
-    fn all_copies_and_global_takes_the_lowest() {
-        assert_eq!(spread(&Grouping::All, None, std::iter::once(vec![])), [[5, 6, 7]]);
-        assert_eq!(spread(&Grouping::Global, None, std::iter::once(vec![])), [[5]]);
+    /// True for a direct grouping.
+    pub(crate) fn is_direct(&self) -> bool {
+        matches!(self.choice, Choice::Direct)
+    }
+
+    /// Whether the task is one of the subscriber's.
+    pub(crate) fn subscribes(&self, task: u32) -> bool {
+        self.targets.binary_search(&task).is_ok()
+    }
+
+    /// What the emitter is told.
+    #[cold]
+    pub(crate) fn refusal(&self, why: Refused) -> Fail {
+        let (id, first, last) = (&self.component, self.targets[0], self.targets[self.targets.len() - 1]);
+        Fail::Drop(match why {
+            Refused::NoTaskNamed => format!("bolt `{id}` reads this stream by direct grouping; name the task with `emit_direct`"),
+            Refused::Stranger(task) => {
+                format!(
+                    "a custom grouping chose task {task} for bolt `{id}`, whose tasks are {first} to {last}; choose among those that `prepare` was given"
+                )
+            }
+        })
     }
 }

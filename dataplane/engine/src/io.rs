@@ -82,6 +82,8 @@ pub(crate) struct Io {
     pub(crate) credits: Vec<CreditOut>,
     pub(crate) encoder: Encoder,
     pub(crate) scratch: Vec<u8>,
+    /// Tasks of the choice being sent; reused.
+    pub(crate) chosen: Vec<u32>,
     pub(crate) clock: Clock,
     /// When the running turn began, nanoseconds.
     pub(crate) turn_ns: u64,

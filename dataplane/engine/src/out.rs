@@ -121,6 +121,15 @@ impl Out {
         }
     }
 
+    /// Where executors are has changed, or is now known.
+    #[cold]
+    pub(crate) fn assignment_changed(&mut self, io: &Io) {
+        for (number, output) in self.outputs.iter_mut().enumerate() {
+            let emitter = self.first_task + (number / self.outputs_per_task) as u32;
+            output.subscriptions.iter_mut().for_each(|s| s.assignment_changed(io, emitter));
+        }
+    }
+
     /// True while the executor must not take input.
     #[inline]
     pub(crate) fn waits(&self) -> bool {

@@ -1,6 +1,7 @@
 //! A topology as code: the description, and what cannot be described - factories, checks and key functions.
 
 use crate::component::Component;
+use crate::grouping::CustomFactory;
 use saetta_model::TopologySpec;
 use saetta_tuple::KeyBytes;
 use std::collections::BTreeMap;
@@ -12,6 +13,15 @@ pub type ComponentFactory = Arc<dyn Fn() -> Box<dyn Component> + Send + Sync>;
 pub(crate) type Check = fn(&[u8]) -> bool;
 /// Adds the canonical key bytes of an archive.
 pub type KeyFn = Arc<dyn Fn(&[u8], &mut KeyBytes) + Send + Sync>;
+
+/// The code of a grouping.
+#[derive(Clone)]
+pub enum Chooser {
+    /// Of a fields or partial-key grouping.
+    Key(KeyFn),
+    /// Of a custom grouping.
+    Custom(CustomFactory),
+}
 
 /// What a topology function builds.
 pub struct Program {
@@ -31,6 +41,6 @@ pub struct ProgramComponent {
     pub tags: Vec<std::any::TypeId>,
     /// As the component's `outputs`: checks an archive that came from another process.
     pub checks: Vec<fn(&[u8]) -> bool>,
-    /// As the component's `inputs`: the key of a fields grouping.
-    pub keys: Vec<Option<KeyFn>>,
+    /// As the component's `inputs`: the code of groupings that have some.
+    pub choosers: Vec<Option<Chooser>>,
 }

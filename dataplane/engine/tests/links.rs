@@ -90,6 +90,10 @@ struct Side {
 
 /// A worker with executors of its own, and what it knows of others. The emitter emits `n` tuples of about `bytes` bytes.
 fn side(placement: u64, own: &[ExecutorId], remotes: &[RemoteExecutor], n: u64, bytes: usize) -> Side {
+    side_by(Grouping::Shuffle, placement, own, remotes, n, bytes)
+}
+
+fn side_by(grouping: Grouping, placement: u64, own: &[ExecutorId], remotes: &[RemoteExecutor], n: u64, bytes: usize) -> Side {
     let name = |text: &str| Name::new(text).unwrap();
     let component = |id: &str, kind, executors, outputs, inputs| ComponentSpec {
         id: name(id),
@@ -103,7 +107,7 @@ fn side(placement: u64, own: &[ExecutorId], remotes: &[RemoteExecutor], n: u64, 
         tracked: false,
     };
     let stream = StreamSpec { name: name("Item"), schema: 1, fields: vec![FieldSpec { name: "payload".into(), ty: "Vec<u8>".into() }] };
-    let input = InputSpec { from: name("a"), stream: name("Item"), grouping: Grouping::Shuffle };
+    let input = InputSpec { from: name("a"), stream: name("Item"), grouping };
     let spec = TopologySpec {
         saetta: "0.1.0".into(),
         format: Format { archive: "rkyv 0.8".into(), endian: "little".into(), unaligned: true, pointer_bits: 32 },
@@ -121,9 +125,14 @@ fn side(placement: u64, own: &[ExecutorId], remotes: &[RemoteExecutor], n: u64, 
             factory: Arc::new(move || Box::new(Emitter { left: n, gate: pass.clone(), payload: payload.clone() })),
             tags: vec![TypeId::of::<Item>()],
             checks: vec![check],
-            keys: vec![],
+            choosers: vec![],
         },
-        ProgramComponent { factory: Arc::new(move || Box::new(Receiver(count.clone()))), tags: vec![], checks: vec![], keys: vec![None] },
+        ProgramComponent {
+            factory: Arc::new(move || Box::new(Receiver(count.clone()))),
+            tags: vec![],
+            checks: vec![],
+            choosers: vec![None],
+        },
     ];
     let mut config = Config::new(Owner::Topology);
     config.set("topology.acker.executors", "0", Source::Code).unwrap();
@@ -239,18 +248,33 @@ fn a_newer_link_of_the_same_loops_takes_over_and_its_elder_s_end_disturbs_nobody
 #[test]
 fn a_peer_that_knows_a_newer_assignment_grants_before_the_routes_name_it() {
     // The emitter knows of task 2 alone; task 3 is placed nowhere yet.
-    let mut a = side(EMITTER, &[A], &[at(B2, RECEIVER)], 100, 8);
+    let mut a = side_by(Grouping::All, EMITTER, &[A], &[at(B2, RECEIVER)], 100, 8);
     let mut b = receiver();
     join(&a, &b);
     a.say(Command::Activate(true));
-    step(&mut [&mut a, &mut b], "half of the first two arrive", |s| s[1].received() == 1);
+    step(&mut [&mut a, &mut b], "one copy of the first arrives", |s| s[1].received() == 1);
     for _ in 0..1000 {
         a.turn();
         b.turn();
     }
     assert_eq!(b.received(), 1, "the other waits, and what is behind it");
     a.say(Command::Routes(vec![at(B2, RECEIVER), at(B3, RECEIVER)]));
-    step(&mut [&mut a, &mut b], "all arrives", |s| s[1].received() == 100 && s[1].engine.shared.ended());
+    step(&mut [&mut a, &mut b], "all arrives", |s| s[1].received() == 200 && s[1].engine.shared.ended());
+}
+
+#[test]
+fn shuffle_steps_over_a_task_whose_worker_is_not_there() {
+    for grouping in [Grouping::Shuffle, Grouping::LocalOrShuffle, Grouping::LoadAware] {
+        let mut a = side_by(grouping, EMITTER, &[A], &[at(B2, RECEIVER), at(B3, RECEIVER)], 100, 8);
+        let mut b = receiver();
+        a.gate.store(2, Ordering::Relaxed);
+        join(&a, &b);
+        a.say(Command::Activate(true));
+        step(&mut [&mut a, &mut b], "the link is up", |s| s[1].received() == 2);
+        a.say(Command::Routes(vec![at(B2, RECEIVER)]));
+        a.gate.store(u64::MAX, Ordering::Relaxed);
+        step(&mut [&mut a, &mut b], "all arrives at the task that is there", |s| s[1].received() == 100);
+    }
 }
 
 #[test]

@@ -6,8 +6,10 @@
 //! the check of stream n, made from the same list, before it was queued.
 
 use crate::component::{Cx, Handle};
-use saetta_engine::{Cx as RawCx, KeyFn};
+use crate::grouping::CustomGrouping;
+use saetta_engine::{CustomChoice, CustomFactory, Cx as RawCx, KeyFn};
 use saetta_tuple::{Fields, StreamType, Tuple, view};
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 impl<C> Cx<'_, C> {
@@ -38,4 +40,23 @@ pub(crate) fn key_of<T: Tuple>(fields: Fields<T>) -> KeyFn {
         let tuple = unsafe { view::<T>(archive) };
         (fields.key)(tuple, out);
     })
+}
+
+/// A custom grouping of stream `S` as the engine asks it.
+struct Typed<S, G>(G, PhantomData<fn(S)>);
+
+impl<S: StreamType, G: CustomGrouping<S>> CustomChoice for Typed<S, G> {
+    fn prepare(&mut self, targets: &[u32]) {
+        self.0.prepare(targets);
+    }
+    fn choose(&mut self, archive: &[u8], tasks: &mut Vec<u32>) {
+        // SAFETY: as in `key_of`: an archive just encoded for the stream this grouping was wired to, which is `S`.
+        let tuple = unsafe { view::<S::Tuple>(archive) };
+        self.0.choose(tuple, tasks);
+    }
+}
+
+/// The code of a custom grouping.
+pub(crate) fn custom_of<S: StreamType, G: CustomGrouping<S>>(make: impl Fn() -> G + Send + Sync + 'static) -> CustomFactory {
+    Arc::new(move || Box::new(Typed::<S, G>(make(), PhantomData)))
 }

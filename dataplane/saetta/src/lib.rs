@@ -9,6 +9,7 @@ extern crate self as saetta;
 
 mod bench;
 mod component;
+mod direct;
 #[expect(unsafe_code, reason = "hands frames of a known stream to typed code: archives are viewed in place")]
 mod dispatch;
 mod grouping;
@@ -18,7 +19,7 @@ mod stepped;
 mod topology;
 
 pub use component::{Anchor, Archived, Bolt, Complete, Cx, Emits, Handle, Outcome, Progress, Spout};
-pub use grouping::{All, Global, GroupingFor, Shuffle};
+pub use grouping::{All, Custom, CustomGrouping, Direct, Global, GroupingFor, LoadAware, LocalOrShuffle, Partial, Shuffle};
 pub use run::{Latency, RunOptions, Summary, run};
 pub use saetta_engine::{Fail, Reason, TreeFail};
 pub use saetta_model::config::{Config, ConfigError, Source as ConfigSource};
@@ -35,8 +36,8 @@ pub type Error = Box<dyn std::error::Error + Send + Sync>;
 pub mod prelude {
     pub use crate::component::Progress::{self, Busy, Done, Idle};
     pub use crate::{
-        All, Anchor, Archived, Bolt, Complete, Cx, Emits, Fail, Global, Handle, Outcome, Reason, Result, Shuffle, Spout, Summary, Topology,
-        TreeFail, by, stream, tuple,
+        All, Anchor, Archived, Bolt, Complete, Custom, CustomGrouping, Cx, Direct, Emits, Fail, Global, Handle, LoadAware, LocalOrShuffle,
+        Outcome, Reason, Result, Shuffle, Spout, Summary, Topology, TreeFail, by, partial, stream, tuple,
     };
 }
 
@@ -59,6 +60,14 @@ macro_rules! by {
                 $( $crate::__rt::KeyField::key(&tuple.$f2, out); )*
             },
         }
+    };
+}
+
+/// Groups by fields with two tasks for each key: `partial!(Word.word)`. See [`Partial`].
+#[macro_export]
+macro_rules! partial {
+    ($($field:tt)*) => {
+        $crate::Partial($crate::by!($($field)*))
     };
 }
 

@@ -6,7 +6,7 @@ use crate::component::{Bolt, BoltTask, Emits, Handle, RunFn, Spout, SpoutTask};
 use crate::dispatch;
 use crate::grouping::GroupingFor;
 use crate::run::Summary;
-use saetta_engine::{ComponentFactory, KeyFn, Program, ProgramComponent};
+use saetta_engine::{Chooser, ComponentFactory, Program, ProgramComponent};
 use saetta_model::config::{Config, Owner, Source};
 use saetta_model::name::Name;
 use saetta_model::topology::{ComponentKind, ComponentSpec, FieldSpec, Format, InputSpec, Resources, StreamSpec, TopologySpec};
@@ -37,7 +37,7 @@ struct Built {
     factory: LateFactory,
     tags: Vec<TypeId>,
     checks: Vec<fn(&[u8]) -> bool>,
-    keys: Vec<Option<KeyFn>>,
+    choosers: Vec<Option<Chooser>>,
 }
 
 /// A stream that was declared: what `.input` takes.
@@ -116,7 +116,7 @@ impl Topology {
             config: BTreeMap::new(),
             tracked: false,
         };
-        self.components.push(Built { spec, factory, tags: Vec::new(), checks: Vec::new(), keys: Vec::new() });
+        self.components.push(Built { spec, factory, tags: Vec::new(), checks: Vec::new(), choosers: Vec::new() });
         self.components.len() - 1
     }
 
@@ -146,7 +146,7 @@ impl Topology {
         }
         let components = components
             .into_iter()
-            .map(|c| ProgramComponent { factory: (c.factory)(&numbers), tags: c.tags, checks: c.checks, keys: c.keys })
+            .map(|c| ProgramComponent { factory: (c.factory)(&numbers), tags: c.tags, checks: c.checks, choosers: c.choosers })
             .collect();
         Ok(Program { spec, config: self.config, components })
     }
@@ -284,10 +284,10 @@ impl<B: Bolt> BoltBuilder<'_, B> {
     where
         B: Handle<S>,
     {
-        let (grouping, key) = grouping.grouping();
+        let (grouping, chooser) = grouping.grouping();
         if let Ok(stream) = Name::new(S::NAME) {
             self.inner.spec().inputs.push(InputSpec { from: from.component.clone(), stream: stream.clone(), grouping });
-            self.inner.topology.components[self.inner.at].keys.push(key);
+            self.inner.topology.components[self.inner.at].choosers.push(chooser);
             self.handlers.lock().expect("no panic while wiring").push((from.component.clone(), stream, dispatch::run::<B, S>));
         }
         self

@@ -7,6 +7,7 @@ const CASES: &[(&str, &str)] = &[
     ("unknown_field", "help: a field with a similar name exists"),
     ("undeclared_stream", "fix: write `impl Emits<Halt> for Gate {}`"),
     ("wrong_type", "fix: name fields of the tuple that `Quote` carries"),
+    ("wrong_custom_grouping", "fix: write `impl CustomGrouping<Quote> for ByReason"),
 ];
 
 #[test]

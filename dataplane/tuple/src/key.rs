@@ -6,7 +6,7 @@
 use rkyv::option::ArchivedOption;
 use rkyv::string::ArchivedString;
 use rkyv::vec::ArchivedVec;
-use xxhash_rust::xxh3::xxh3_64;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 /// Collects canonical bytes. Reuse one: it allocates only while it grows.
 #[derive(Default)]
@@ -33,6 +33,11 @@ impl KeyBytes {
     #[inline]
     pub fn hash(&self) -> u64 {
         xxh3_64(&self.0)
+    }
+    /// xxh3-64 of another seed: the second candidate of a partial key.
+    #[inline]
+    pub fn hash_seeded(&self, seed: u64) -> u64 {
+        xxh3_64_with_seed(&self.0, seed)
     }
     /// The canonical bytes.
     pub fn bytes(&self) -> &[u8] {

@@ -8,7 +8,7 @@
 // `#[tuple]` names the crate users depend on, which stands on this one.
 extern crate self as saetta;
 
-use saetta_engine::{Component, Cx, Fail, KeyFn, Program, ProgramComponent, Progress};
+use saetta_engine::{Chooser, Component, Cx, Fail, KeyFn, Program, ProgramComponent, Progress};
 use saetta_model::Name;
 use saetta_model::topology::{ComponentKind, ComponentSpec, FieldSpec, Format, Grouping, InputSpec, Resources, StreamSpec, TopologySpec};
 use saetta_tuple::rkyv::rancor::Failure;
@@ -190,9 +190,9 @@ fn build(args: &[String]) -> Result<Program, String> {
         spec: spec(2),
         config: [("topology.acker.executors".to_owned(), "0".to_owned())].into(),
         components: vec![
-            ProgramComponent { factory: Arc::new(count), tags: vec![], checks: vec![], keys: vec![None] },
-            ProgramComponent { factory: Arc::new(middle), tags: vec![tag], checks: vec![check], keys: vec![Some(key)] },
-            ProgramComponent { factory: Arc::new(numbers), tags: vec![tag], checks: vec![check], keys: vec![] },
+            ProgramComponent { factory: Arc::new(count), tags: vec![], checks: vec![], choosers: vec![None] },
+            ProgramComponent { factory: Arc::new(middle), tags: vec![tag], checks: vec![check], choosers: vec![Some(Chooser::Key(key))] },
+            ProgramComponent { factory: Arc::new(numbers), tags: vec![tag], checks: vec![check], choosers: vec![] },
         ],
     })
 }

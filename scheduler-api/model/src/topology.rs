@@ -247,6 +247,16 @@ impl TopologySpec {
                 c.id, input.stream, input.from
             ));
         };
+        let direct = |i: &&InputSpec| i.grouping == Grouping::Direct;
+        let reads = |r: &&ComponentSpec| r.inputs.iter().any(|i| i.from == input.from && i.stream == input.stream && !direct(&i));
+        if input.grouping == Grouping::Direct
+            && let Some(other) = self.components.iter().find(reads)
+        {
+            return bad(format!(
+                "bolt `{}` reads stream `{}` of `{}` by direct grouping and bolt `{}` by another; a tuple emitted to one task reaches nobody else, so give `{}` a stream of its own with `stream!`",
+                c.id, stream.name, input.from, other.id, other.id
+            ));
+        }
         if let Grouping::Fields(keys) | Grouping::PartialKey(keys) = &input.grouping {
             if keys.is_empty() {
                 return bad(format!("bolt `{}` groups stream `{}` by no field; name at least one", c.id, stream.name));
