@@ -125,14 +125,32 @@ fn expand(attribute: Tokens, item: Item) -> Result<Tokens, Error> {
 
         impl ::saetta::__rt::WireType for #name {
             fn type_text() -> ::std::string::String { <#name as ::saetta::__rt::Tuple>::schema().text() }
+            fn shape() -> ::saetta::__rt::Shape { ::saetta::__rt::Shape::Tuple(<#name as ::saetta::__rt::Tuple>::schema()) }
         }
         impl ::saetta::__rt::Tuple for #name {
-            fn schema() -> ::saetta::__rt::Schema {
-                ::saetta::__rt::Schema {
+            fn schema() -> &'static ::saetta::__rt::Schema {
+                static SCHEMA: ::std::sync::LazyLock<::saetta::__rt::Schema> = ::std::sync::LazyLock::new(|| ::saetta::__rt::Schema {
                     name: #text,
-                    fields: ::std::vec![#(::saetta::__rt::FieldSchema { name: #name_texts, ty: <#types as ::saetta::__rt::WireType>::type_text() }),*],
-                }
+                    size: ::core::mem::size_of::<#archived>(),
+                    fields: ::std::vec![#(::saetta::__rt::FieldSchema {
+                        name: #name_texts,
+                        ty: <#types as ::saetta::__rt::WireType>::type_text(),
+                        offset: ::core::mem::offset_of!(#archived, #names),
+                        shape: <#types as ::saetta::__rt::WireType>::shape(),
+                    }),*],
+                });
+                &SCHEMA
             }
+        }
+        // A bound that no type parameter is in would be checked here; under `for<'k>` it is checked where the key is used, so a tuple that
+        // holds a float is a tuple, and no key.
+        impl ::saetta::__rt::KeyField for #name where #(for<'k> #types: ::saetta::__rt::KeyField),* {
+            fn key(&self, out: &mut ::saetta::__rt::KeyBytes) { #(::saetta::__rt::KeyField::key(&self.#names, out);)* }
+        }
+        impl ::saetta::__rt::KeyField for #archived
+        where #(for<'k> <#types as ::saetta::__rt::rkyv::Archive>::Archived: ::saetta::__rt::KeyField),*
+        {
+            fn key(&self, out: &mut ::saetta::__rt::KeyBytes) { #(::saetta::__rt::KeyField::key(&self.#names, out);)* }
         }
         impl ::saetta::__rt::StreamType for #name {
             type Tuple = #name;

@@ -1,7 +1,7 @@
 //! The canonical bytes of key fields, and their hash: the same from native, archived and dynamic values.
 //!
-//! Rule (semantics section 3): integers and bool little-endian at their width, strings and bytes as u32 length + bytes, Option
-//! as a tag byte + value, nested fields in order; floats refused. The hash is xxh3-64 with seed 0.
+//! Rule (semantics section 3): integers, bool and char (as u32) little-endian at their width, strings and bytes as u32 length + bytes,
+//! Option as a tag byte + value, the fields of a nested tuple in order; floats refused. The hash is xxh3-64 with seed 0.
 
 use rkyv::option::ArchivedOption;
 use rkyv::string::ArchivedString;
@@ -49,7 +49,7 @@ impl KeyBytes {
 #[diagnostic::on_unimplemented(
     message = "a field of type `{Self}` cannot be a grouping key",
     label = "not a key type",
-    note = "fix: group by an integer, bool, String, Vec<u8>, or Option of these; floats have no stable equality"
+    note = "fix: group by an integer, bool, char, String, Vec<u8>, Option of these, or a tuple of these; floats have no stable equality"
 )]
 pub trait KeyField {
     /// Adds the canonical bytes.
@@ -84,6 +84,20 @@ archived_integers!(
     rkyv::rend::unaligned::u128_ule,
     rkyv::rend::unaligned::i128_ule
 );
+
+impl KeyField for char {
+    #[inline]
+    fn key(&self, out: &mut KeyBytes) {
+        out.raw(&u32::from(*self).to_le_bytes());
+    }
+}
+
+impl KeyField for rkyv::rend::unaligned::char_ule {
+    #[inline]
+    fn key(&self, out: &mut KeyBytes) {
+        self.to_native().key(out);
+    }
+}
 
 impl KeyField for bool {
     #[inline]

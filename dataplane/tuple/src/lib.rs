@@ -4,21 +4,25 @@
 //! Not here: threads, rings, components. The byte format is fixed by the exact rkyv pin and the features named in the
 //! workspace manifest: little-endian, unaligned, 32-bit relative pointers.
 
+mod dynamic;
 #[expect(unsafe_code, reason = "resolves an archive where it will lie, without a temporary")]
 mod encode;
 pub mod frame;
 mod key;
 mod schema;
+mod shape;
 mod tuple;
 #[expect(unsafe_code, reason = "reads an archive in place; rkyv's unchecked access is 2 ns where the checked one is 6 to 10")]
 mod view;
 mod wire;
 
+pub use dynamic::{Dyn, DynKey, List, Value};
 pub use encode::{EncodeError, Encoder};
 pub use key::{KeyBytes, KeyField};
 pub use rkyv;
 pub use saetta_tuple_macro::tuple;
 pub use schema::{FieldSchema, Schema};
+pub use shape::Shape;
 pub use tuple::{Carries, CheckStrategy, Emit, EncodeStrategy, Fields, StreamType, Tuple};
 pub use view::{check, view};
 pub use wire::{AsBytes, AsStr, WireType};
@@ -26,7 +30,7 @@ pub use wire::{AsBytes, AsStr, WireType};
 /// What the macro's output names. Not for people.
 #[doc(hidden)]
 pub mod rt {
-    pub use crate::{AsBytes, AsStr, Carries, Emit, FieldSchema, KeyBytes, KeyField, Schema, StreamType, Tuple, WireType};
+    pub use crate::{AsBytes, AsStr, Carries, Emit, FieldSchema, KeyBytes, KeyField, Schema, Shape, StreamType, Tuple, WireType};
     pub use rkyv;
 }
 

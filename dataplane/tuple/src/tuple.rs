@@ -26,8 +26,8 @@ pub type CheckStrategy<'a> = Strategy<Validator<ArchiveValidator<'a>, ()>, Failu
 pub trait Tuple:
     Archive<Archived: Portable + for<'a> CheckBytes<CheckStrategy<'a>>> + WireType + StreamType<Tuple = Self> + Sized + Send + 'static
 {
-    /// Fields, types, id.
-    fn schema() -> Schema;
+    /// Fields, types, id. Made once.
+    fn schema() -> &'static Schema;
 }
 
 /// A stream: a name and the tuple it carries. Every tuple is a stream of its own name; `stream!(Late: Quote)` makes a second one.

@@ -23,3 +23,14 @@ pub unsafe fn view<T: Tuple>(bytes: &[u8]) -> &T::Archived {
     // SAFETY: the caller's promise is rkyv's: a valid archive of `T` whose root is at the end.
     unsafe { rkyv::access_unchecked::<T::Archived>(bytes) }
 }
+
+/// `bytes` as text, if they are.
+#[inline]
+pub(crate) fn text(bytes: &[u8]) -> Option<&str> {
+    if !bytes.is_ascii() {
+        return std::str::from_utf8(bytes).ok();
+    }
+    // NEED: 14 characters take 4 ns more where the standard library looks at each, of 14 ns for a tuple of four fields; see `--example views`.
+    // SAFETY: every byte was found to be ASCII in the line above, and ASCII is UTF-8.
+    Some(unsafe { std::str::from_utf8_unchecked(bytes) })
+}

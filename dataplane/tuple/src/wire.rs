@@ -1,5 +1,6 @@
 //! Which types may be fields, and how borrowed text is archived like owned text.
 
+use crate::shape::Shape;
 use rkyv::rancor::{Fallible, Source};
 use rkyv::ser::Writer;
 use rkyv::string::{ArchivedString, StringResolver};
@@ -16,31 +17,57 @@ use rkyv::{Place, SerializeUnsized};
 pub trait WireType {
     /// Canonical type text; equal texts mean equal layouts.
     fn type_text() -> String;
+    /// How its archive lies in bytes.
+    fn shape() -> Shape;
 }
 
 macro_rules! named {
-    ($($ty:ty),*) => {$( impl WireType for $ty { fn type_text() -> String { stringify!($ty).to_owned() } } )*};
+    ($($ty:ty => $shape:expr),*) => {$(
+        impl WireType for $ty {
+            fn type_text() -> String { stringify!($ty).to_owned() }
+            fn shape() -> Shape { $shape }
+        }
+    )*};
 }
-named!(u8, u16, u32, u64, u128, i8, i16, i32, i64, i128, f32, f64, bool, char, String);
+named!(
+    u8 => Shape::U8, u16 => Shape::U16, u32 => Shape::U32, u64 => Shape::U64, u128 => Shape::U128,
+    i8 => Shape::I8, i16 => Shape::I16, i32 => Shape::I32, i64 => Shape::I64, i128 => Shape::I128,
+    f32 => Shape::F32, f64 => Shape::F64, bool => Shape::Bool, char => Shape::Char, String => Shape::Text
+);
 
 impl<T: WireType> WireType for Vec<T> {
     fn type_text() -> String {
         format!("Vec<{}>", T::type_text())
+    }
+    fn shape() -> Shape {
+        match T::shape() {
+            Shape::U8 => Shape::Bytes,
+            item => Shape::List(Box::new(item)),
+        }
     }
 }
 impl<T: WireType> WireType for Option<T> {
     fn type_text() -> String {
         format!("Option<{}>", T::type_text())
     }
+    fn shape() -> Shape {
+        Shape::Option(Box::new(T::shape()))
+    }
 }
 impl<T: WireType, const N: usize> WireType for [T; N] {
     fn type_text() -> String {
         format!("[{};{N}]", T::type_text())
     }
+    fn shape() -> Shape {
+        Shape::Array(Box::new(T::shape()), N)
+    }
 }
 impl<A: WireType, B: WireType> WireType for (A, B) {
     fn type_text() -> String {
         format!("({},{})", A::type_text(), B::type_text())
+    }
+    fn shape() -> Shape {
+        Shape::Opaque(A::shape().size() + B::shape().size())
     }
 }
 
