@@ -12,6 +12,7 @@ mod component;
 mod direct;
 #[expect(unsafe_code, reason = "hands frames of a known stream to typed code: archives are viewed in place")]
 mod dispatch;
+mod dynamic;
 mod grouping;
 mod lives;
 mod run;
@@ -19,11 +20,12 @@ mod stepped;
 mod topology;
 
 pub use component::{Anchor, Archived, Bolt, Complete, Cx, Emits, Handle, Outcome, Progress, Spout};
+pub use dynamic::{DynGrouping, HandleDyn};
 pub use grouping::{All, Custom, CustomGrouping, Direct, Global, GroupingFor, LoadAware, LocalOrShuffle, Partial, Shuffle};
 pub use run::{Latency, RunOptions, Summary, run};
 pub use saetta_engine::{Fail, Reason, TreeFail};
 pub use saetta_model::config::{Config, ConfigError, Source as ConfigSource};
-pub use saetta_tuple::{Emit, Fields, KeyField, StreamType, Tuple, WireType, tuple};
+pub use saetta_tuple::{Dyn, Emit, Fields, KeyField, List, Schema, StreamType, Tuple, Value, WireType, tuple};
 pub use stepped::Stepped;
 pub use topology::{BoltBuilder, SpoutBuilder, Stream, Topology};
 
@@ -36,8 +38,8 @@ pub type Error = Box<dyn std::error::Error + Send + Sync>;
 pub mod prelude {
     pub use crate::component::Progress::{self, Busy, Done, Idle};
     pub use crate::{
-        All, Anchor, Archived, Bolt, Complete, Custom, CustomGrouping, Cx, Direct, Emits, Fail, Global, Handle, LoadAware, LocalOrShuffle,
-        Outcome, Reason, Result, Shuffle, Spout, Summary, Topology, TreeFail, by, partial, stream, tuple,
+        All, Anchor, Archived, Bolt, Complete, Custom, CustomGrouping, Cx, Direct, Dyn, Emits, Fail, Global, Handle, HandleDyn, LoadAware,
+        LocalOrShuffle, Outcome, Reason, Result, Shuffle, Spout, Summary, Topology, TreeFail, by, partial, stream, tuple,
     };
 }
 

@@ -9,7 +9,7 @@ use crate::run::Summary;
 use saetta_engine::{Chooser, ComponentFactory, Program, ProgramComponent};
 use saetta_model::config::{Config, Owner, Source};
 use saetta_model::name::Name;
-use saetta_model::topology::{ComponentKind, ComponentSpec, FieldSpec, Format, InputSpec, Resources, StreamSpec, TopologySpec};
+use saetta_model::topology::{ComponentKind, ComponentSpec, FieldSpec, Format, Grouping, InputSpec, Resources, StreamSpec, TopologySpec};
 use saetta_tuple::{FORMAT, StreamType, Tuple, check};
 use std::any::TypeId;
 use std::collections::BTreeMap;
@@ -278,17 +278,34 @@ impl<B: Bolt> BoltBuilder<'_, B> {
         self
     }
 
-    /// Reads a stream. `grouping` says which task gets a tuple: `Shuffle`, `by!(Tuple.field)`, `All`, `Global`.
+    /// Reads a stream. `grouping` says which task gets a tuple: `Shuffle`, `LocalOrShuffle`, `LoadAware`, `by!(Tuple.field)`,
+    /// `partial!(Tuple.field)`, `All`, `Global`, `Direct`, `Custom(MyGrouping::default)`.
     #[must_use]
-    pub fn input<S: StreamType>(mut self, from: &Stream<S>, grouping: impl GroupingFor<S>) -> Self
+    pub fn input<S: StreamType>(self, from: &Stream<S>, grouping: impl GroupingFor<S>) -> Self
     where
         B: Handle<S>,
     {
-        let (grouping, chooser) = grouping.grouping();
+        self.read(from, Ok(grouping.grouping()), dispatch::run::<B, S>)
+    }
+
+    /// Wires one input to the function that handles its frames. `grouping`, or what is wrong with it.
+    pub(crate) fn read<S: StreamType>(
+        mut self,
+        from: &Stream<S>,
+        grouping: Result<(Grouping, Option<Chooser>), String>,
+        run: RunFn<B>,
+    ) -> Self {
+        let id = self.inner.spec().id.clone();
+        let (grouping, chooser) = grouping.unwrap_or_else(|e| {
+            self.inner.topology.errors.push(format!("bolt `{id}`: {e}"));
+            // The input stays, so that nothing else is told of it.
+            (Grouping::Shuffle, None)
+        });
+        // A name that is none was told when the stream was declared.
         if let Ok(stream) = Name::new(S::NAME) {
             self.inner.spec().inputs.push(InputSpec { from: from.component.clone(), stream: stream.clone(), grouping });
             self.inner.topology.components[self.inner.at].choosers.push(chooser);
-            self.handlers.lock().expect("no panic while wiring").push((from.component.clone(), stream, dispatch::run::<B, S>));
+            self.handlers.lock().expect("no panic while wiring").push((from.component.clone(), stream, run));
         }
         self
     }

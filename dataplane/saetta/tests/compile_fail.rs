@@ -8,6 +8,7 @@ const CASES: &[(&str, &str)] = &[
     ("undeclared_stream", "fix: write `impl Emits<Halt> for Gate {}`"),
     ("wrong_type", "fix: name fields of the tuple that `Quote` carries"),
     ("wrong_custom_grouping", "fix: write `impl CustomGrouping<Quote> for ByReason"),
+    ("not_dynamic", "fix: write `impl HandleDyn for Gate"),
 ];
 
 #[test]
