@@ -1,13 +1,22 @@
 //! Takes every floor and prints it beside the one on record: `cargo run --release -p saetta-floors --example floors [-- floors --smoke]`.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
-use saetta_floors as floors;
+use saetta_floors::{self as floors, on_record};
 use saetta_harness::suite::{Figures, Suite, SuiteRun};
-use saetta_harness::{Better, Latency, Result, RowSpec};
+use saetta_harness::zipf::{self, Text};
+use saetta_harness::{Better, HostClass, Latency, Result, RowSpec};
 
 fn percentiles(latency: &Latency) -> Figures {
     Figures::from([("p50_ns", latency.p50_ns() as f64), ("p99_ns", latency.p99_ns() as f64)])
+}
+
+fn checked((millions, counts): (f64, floors::Counts), text: &Text) -> Result<Figures> {
+    if counts != text.counts {
+        return Err("the counts are not those of the text".into());
+    }
+    Ok(Figures::from([("millions", millions)]))
 }
 
 fn declare(run: &mut SuiteRun<'_>) -> Result<()> {
@@ -16,18 +25,43 @@ fn declare(run: &mut SuiteRun<'_>) -> Result<()> {
     run.case("small ring", |o| Ok(percentiles(&floors::ring_round_trip(o.cores, o.size(1_000_000, 10_000), floors::SMALL_RING_CAPACITY)?)));
     run.case("flag ring", |o| Ok(percentiles(&floors::flag_ring_round_trip(o.cores, o.size(1_000_000, 10_000))?)));
     run.case("line", |o| Ok(percentiles(&floors::cache_line_round_trip(o.cores, o.size(1_000_000, 10_000))?)));
-    run.row(RowSpec::new("ring, 64 B, batch 64, capacity 1024", "M items/s", Better::Higher, "throughput", "millions"));
-    let round_trips = [
-        ("ring round trip", "ring"),
-        ("ring round trip, 64 slots", "small ring"),
-        ("flag ring round trip", "flag ring"),
-        ("cache line round trip", "line"),
+    run.case("same thread", |o| Ok(Figures::from([("ns", floors::same_thread_ns(o.cores.0, o.size(20_000_000, 100_000))?)])));
+    run.case("in place", |o| Ok(Figures::from([("ns", floors::same_thread_in_place_ns(o.cores.0, o.size(20_000_000, 100_000))?)])));
+    run.case("wake", |o| Ok(percentiles(&floors::futex_wake(o.cores, o.size(100, 10), Duration::from_millis(o.size(20, 1)))?)));
+    let text = zipf::text(usize::try_from(run.options().size(100_000_000, 1_000_000))?, 11);
+    let (pipe, keyed) = (text.clone(), text);
+    run.case("pipe", move |o| checked(floors::word_count_pipe(o.cores, &pipe.bytes)?, &pipe));
+    run.case("keyed", move |o| checked(floors::word_count_keyed(o.cores, &keyed.bytes)?, &keyed));
+
+    let rates: [(_, _, _, fn(HostClass) -> _); 3] = [
+        ("ring, 64 B, batch 64, capacity 1024", "M items/s", "throughput", on_record::ring_throughput_millions),
+        ("word count, pipe", "M words/s", "pipe", on_record::word_count_pipe_millions),
+        ("word count, keyed", "M words/s", "keyed", on_record::word_count_keyed_millions),
     ];
-    for (name, case) in round_trips {
-        run.row(RowSpec::new(&format!("{name}, p50"), "ns", Better::Lower, case, "p50_ns"));
-        run.row(RowSpec::new(&format!("{name}, p99"), "ns", Better::Lower, case, "p99_ns"));
+    for (name, unit, case, record) in rates {
+        run.row(RowSpec::new(&beside(name, record), unit, Better::Higher, case, "millions"));
     }
+    let round_trips: [(_, _, fn(HostClass) -> _, fn(HostClass) -> _); 5] = [
+        ("ring round trip", "ring", on_record::ring_round_trip_p50_ns, on_record::ring_round_trip_p99_ns),
+        ("ring round trip, 64 slots", "small ring", |_| None, |_| None),
+        ("flag ring round trip", "flag ring", on_record::flag_ring_round_trip_p50_ns, |_| None),
+        ("cache line round trip", "line", |_| None, |_| None),
+        ("wake of a sleeper on the other core", "wake", on_record::futex_wake_p50_ns, |_| None),
+    ];
+    for (name, case, p50, p99) in round_trips {
+        run.row(RowSpec::new(&beside(&format!("{name}, p50"), p50), "ns", Better::Lower, case, "p50_ns"));
+        run.row(RowSpec::new(&beside(&format!("{name}, p99"), p99), "ns", Better::Lower, case, "p99_ns"));
+    }
+    let name = beside("archive and read on the same thread", on_record::same_thread_ns);
+    run.row(RowSpec::new(&name, "ns a tuple", Better::Lower, "same thread", "ns"));
+    let name = beside("the same, archived in the ring's slot", on_record::same_thread_in_place_ns);
+    run.row(RowSpec::new(&name, "ns a tuple", Better::Lower, "in place", "ns"));
     Ok(())
+}
+
+/// The name with what is on record for two near cores.
+fn beside(name: &str, on_record: fn(HostClass) -> Option<f64>) -> String {
+    on_record(HostClass::Ccx).map_or_else(|| name.to_owned(), |value| format!("{name} (on record {value})"))
 }
 
 fn main() -> ExitCode {

@@ -23,11 +23,11 @@ const WARM_UP_ROUNDS: u64 = 10_000;
 const _: () = assert!(RING_BATCH * 2 <= RING_CAPACITY, "a batch must never fill a ring");
 
 /// Runs `near` on the first core and `far` on the second, both pinned before either starts. `stop` is set when one of them could not be pinned.
-fn on_two_cores<T: Send>(
+pub(crate) fn on_two_cores<T: Send, U: Send>(
     cores: (usize, usize),
     near: impl FnOnce(&AtomicBool) -> T + Send,
-    far: impl FnOnce(&AtomicBool) + Send,
-) -> Result<T> {
+    far: impl FnOnce(&AtomicBool) -> U + Send,
+) -> Result<(T, U)> {
     let stop = AtomicBool::new(false);
     let ready = AtomicU64::new(0);
     // Both arrive before either leaves, so that neither runs ahead of the other's pinning.
@@ -46,8 +46,8 @@ fn on_two_cores<T: Send>(
         let far = scope.spawn(|| enter(cores.1).map(|()| far(&stop)));
         let near = scope.spawn(|| enter(cores.0).map(|()| near(&stop)));
         let (far, near) = (far.join().expect("far side"), near.join().expect("near side"));
-        far?;
-        Ok(near?)
+        let (far, near) = (far?, near?);
+        Ok((near, far))
     })
 }
 
@@ -56,8 +56,8 @@ fn on_two_cores<T: Send>(
 /// # Errors
 /// When a core cannot be had.
 pub fn ring_throughput(cores: (usize, usize), items: u64) -> Result<f64> {
-    let (mut producer, mut consumer) = one_to_one::ring(RING_CAPACITY);
-    let sum = on_two_cores(
+    let (mut producer, mut consumer) = one_to_one::ring::<Item>(RING_CAPACITY);
+    let (took, ()) = on_two_cores(
         cores,
         move |stop| {
             let start = Instant::now();
@@ -89,7 +89,7 @@ pub fn ring_throughput(cores: (usize, usize), items: u64) -> Result<f64> {
             std::hint::black_box(sum);
         },
     )?;
-    Ok(items as f64 / sum.as_secs_f64() / 1e6)
+    Ok(items as f64 / took.as_secs_f64() / 1e6)
 }
 
 /// One item there and back over two rings, one in flight, both sides spinning: `put` and `take` of the near side, `echo` of the far one.
@@ -101,7 +101,7 @@ fn round_trips(
     mut echo: impl FnMut() -> bool + Send,
 ) -> Result<Latency> {
     let all = rounds + WARM_UP_ROUNDS;
-    on_two_cores(
+    let (latency, ()) = on_two_cores(
         cores,
         move |stop| {
             let clock = quanta::Clock::new();
@@ -132,7 +132,8 @@ fn round_trips(
                 }
             }
         },
-    )
+    )?;
+    Ok(latency)
 }
 
 /// Round trip of one 64-byte item over two one-to-one rings with cached indices that hold `capacity` items each ([`RING_CAPACITY`] is the
@@ -141,8 +142,8 @@ fn round_trips(
 /// # Errors
 /// When a core cannot be had.
 pub fn ring_round_trip(cores: (usize, usize), rounds: u64, capacity: usize) -> Result<Latency> {
-    let (mut ping, mut far_ping) = one_to_one::ring(capacity);
-    let (mut far_pong, mut pong) = one_to_one::ring(capacity);
+    let (mut ping, mut far_ping) = one_to_one::ring::<Item>(capacity);
+    let (mut far_pong, mut pong) = one_to_one::ring::<Item>(capacity);
     round_trips(
         cores,
         rounds,

@@ -7,6 +7,9 @@
 
 mod bench;
 pub mod on_record;
+mod same_thread;
+mod wake;
+mod word_count;
 
 // Both rings hand a slot from one thread to another through an `UnsafeCell`, as the fastest variant of each does. The checked way (an
 // atomic per word) costs about half the rate, and would no longer be the floor.
@@ -18,3 +21,6 @@ pub mod one_to_one;
 pub use bench::{
     RING_BATCH, RING_CAPACITY, SMALL_RING_CAPACITY, cache_line_round_trip, flag_ring_round_trip, ring_round_trip, ring_throughput,
 };
+pub use same_thread::{same_thread_in_place_ns, same_thread_ns};
+pub use wake::futex_wake;
+pub use word_count::{Counts, word_count_keyed, word_count_pipe};

@@ -19,16 +19,47 @@ pub fn ring_round_trip_p50_ns(class: HostClass) -> Option<f64> {
 /// [`crate::ring_round_trip`], p99 in ns.
 #[must_use]
 pub fn ring_round_trip_p99_ns(class: HostClass) -> Option<f64> {
-    match class {
-        HostClass::Ccx => Some(275.0),
-        _ => None,
-    }
+    only_ccx(class, 275.0)
 }
 
 /// [`crate::flag_ring_round_trip`], p50 in ns.
 #[must_use]
 pub fn flag_ring_round_trip_p50_ns(class: HostClass) -> Option<f64> {
     by_class(class, 130.0, 381.0)
+}
+
+/// [`crate::same_thread_ns`], ns a tuple. One core: the same in every class.
+#[must_use]
+pub fn same_thread_ns(_: HostClass) -> Option<f64> {
+    Some(18.5)
+}
+
+/// [`crate::same_thread_in_place_ns`], ns a tuple.
+#[must_use]
+pub fn same_thread_in_place_ns(_: HostClass) -> Option<f64> {
+    Some(9.1)
+}
+
+/// [`crate::futex_wake`], p50 in ns.
+#[must_use]
+pub fn futex_wake_p50_ns(class: HostClass) -> Option<f64> {
+    only_ccx(class, 30_000.0)
+}
+
+/// [`crate::word_count_pipe`] of 100 MB of `saetta_harness::zipf`, million words a second.
+#[must_use]
+pub fn word_count_pipe_millions(class: HostClass) -> Option<f64> {
+    only_ccx(class, 75.0)
+}
+
+/// [`crate::word_count_keyed`] of the same text, million words a second.
+#[must_use]
+pub fn word_count_keyed_millions(class: HostClass) -> Option<f64> {
+    only_ccx(class, 70.0)
+}
+
+fn only_ccx(class: HostClass, value: f64) -> Option<f64> {
+    (class == HostClass::Ccx).then_some(value)
 }
 
 fn by_class(class: HostClass, ccx: f64, cross_ccx: f64) -> Option<f64> {

@@ -40,6 +40,7 @@ pub mod noise;
 pub mod pin;
 pub mod row;
 pub mod suite;
+pub mod zipf;
 
 pub use hdr::Latency;
 pub use host::HostClass;

@@ -9,7 +9,6 @@ mod pipeline;
 mod recovery;
 mod topologies;
 mod wordcount;
-mod zipf;
 
 use saetta_harness::suite::Suite;
 

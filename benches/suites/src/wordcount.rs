@@ -6,9 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use saetta_harness::suite::{Figures, SuiteRun};
+use saetta_harness::zipf::{self, Text};
 use saetta_harness::{Better, Result, RowSpec};
-
-use crate::zipf::{self, Text};
 
 /// Any: the same text in every run.
 const SEED: u64 = 11;

@@ -1,6 +1,6 @@
 //! Text whose words are distributed as in a language (Zipf), the same for the same seed, with its exact counts.
 //!
-//! Before: a size and a seed. After: `wordcount` counts it, and the answer is known.
+//! Before: a size and a seed. After: someone counts it, and the answer is known. 100 MB are 17.5 million words of 50,000, in lines of ten.
 
 use std::collections::BTreeMap;
 
@@ -8,24 +8,32 @@ use std::collections::BTreeMap;
 const WORDS: u32 = 50_000;
 /// Words of a line.
 const LINE_WORDS: u64 = 10;
+/// The first numbers that have four and five digits in bijective base 26.
+const FIRST_OF_FOUR: u32 = 26 + 26 * 26 + 26 * 26 * 26 + 1;
+const FIRST_OF_FIVE: u32 = FIRST_OF_FOUR + 26 * 26 * 26 * 26;
+
+const _: () = assert!(WORDS <= 26 * 26 * 26 * 26, "no word of four letters has a fifth");
 
 /// A text with what is in it.
-pub(crate) struct Text {
+#[derive(Debug, Clone)]
+pub struct Text {
     /// Words between single spaces, a line feed after each tenth.
-    pub(crate) bytes: Vec<u8>,
+    pub bytes: Vec<u8>,
     /// How often each word stands there.
-    pub(crate) counts: BTreeMap<String, u64>,
+    pub counts: BTreeMap<String, u64>,
 }
 
 impl Text {
     /// All words.
-    pub(crate) fn total(&self) -> u64 {
+    #[must_use]
+    pub fn total(&self) -> u64 {
         self.counts.values().sum()
     }
 }
 
 /// A text of a little over `bytes` bytes. About 60 ns a word.
-pub(crate) fn text(bytes: usize, seed: u64) -> Text {
+#[must_use]
+pub fn text(bytes: usize, seed: u64) -> Text {
     let words: Vec<String> = (0..WORDS).map(word).collect();
     // Rank r has weight 1 / r: `sums[r]` is the weight of all ranks up to r.
     let sums: Vec<f64> = (1..=WORDS)
@@ -51,11 +59,10 @@ pub(crate) fn text(bytes: usize, seed: u64) -> Text {
     Text { bytes: out, counts }
 }
 
-/// The word of a rank, all different: bijective base 26, so frequent words are short.
+/// The word of a rank, all different: bijective base 26, every fourth of four letters and the others of five.
 fn word(rank: u32) -> String {
     let mut letters = Vec::new();
-    // Two letters at least: 27 is the first number of two digits.
-    let mut rest = rank + 27;
+    let mut rest = rank + if rank.is_multiple_of(4) { FIRST_OF_FOUR } else { FIRST_OF_FIVE };
     while rest > 0 {
         rest -= 1;
         letters.push(char::from(b'a' + (rest % 26) as u8));
@@ -102,6 +109,7 @@ mod tests {
     fn words_are_different_and_the_first_is_the_most_frequent() {
         let words: std::collections::BTreeSet<String> = (0..WORDS).map(word).collect();
         assert_eq!(words.len(), WORDS as usize);
+        assert_eq!([word(0), word(1), word(4)].map(|word| word.len()), [4, 5, 4]);
         let made = text(1_000_000, 3);
         let most = made.counts.iter().max_by_key(|(_, n)| **n).expect("not empty");
         assert_eq!(*most.0, word(0));
