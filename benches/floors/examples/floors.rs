@@ -8,6 +8,9 @@ use saetta_harness::suite::{Figures, Suite, SuiteRun};
 use saetta_harness::zipf::{self, Text};
 use saetta_harness::{Better, HostClass, Latency, Result, RowSpec};
 
+/// A floor on record, by class.
+type OnRecord = fn(HostClass) -> Option<f64>;
+
 fn percentiles(latency: &Latency) -> Figures {
     Figures::from([("p50_ns", latency.p50_ns() as f64), ("p99_ns", latency.p99_ns() as f64)])
 }
@@ -33,7 +36,7 @@ fn declare(run: &mut SuiteRun<'_>) -> Result<()> {
     run.case("pipe", move |o| checked(floors::word_count_pipe(o.cores, &pipe.bytes)?, &pipe));
     run.case("keyed", move |o| checked(floors::word_count_keyed(o.cores, &keyed.bytes)?, &keyed));
 
-    let rates: [(_, _, _, fn(HostClass) -> _); 3] = [
+    let rates: [(_, _, _, OnRecord); 3] = [
         ("ring, 64 B, batch 64, capacity 1024", "M items/s", "throughput", on_record::ring_throughput_millions),
         ("word count, pipe", "M words/s", "pipe", on_record::word_count_pipe_millions),
         ("word count, keyed", "M words/s", "keyed", on_record::word_count_keyed_millions),
@@ -41,7 +44,7 @@ fn declare(run: &mut SuiteRun<'_>) -> Result<()> {
     for (name, unit, case, record) in rates {
         run.row(RowSpec::new(&beside(name, record), unit, Better::Higher, case, "millions"));
     }
-    let round_trips: [(_, _, fn(HostClass) -> _, fn(HostClass) -> _); 5] = [
+    let round_trips: [(_, _, OnRecord, OnRecord); 5] = [
         ("ring round trip", "ring", on_record::ring_round_trip_p50_ns, on_record::ring_round_trip_p99_ns),
         ("ring round trip, 64 slots", "small ring", |_| None, |_| None),
         ("flag ring round trip", "flag ring", on_record::flag_ring_round_trip_p50_ns, |_| None),
@@ -60,7 +63,7 @@ fn declare(run: &mut SuiteRun<'_>) -> Result<()> {
 }
 
 /// The name with what is on record for two near cores.
-fn beside(name: &str, on_record: fn(HostClass) -> Option<f64>) -> String {
+fn beside(name: &str, on_record: OnRecord) -> String {
     on_record(HostClass::Ccx).map_or_else(|| name.to_owned(), |value| format!("{name} (on record {value})"))
 }
 

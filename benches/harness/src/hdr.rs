@@ -26,6 +26,16 @@ impl Latency {
         Self { histogram: Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3).expect("constant bounds are valid") }
     }
 
+    /// The same latencies as another histogram of nanoseconds, whatever its bounds; its own precision stays as it was.
+    #[must_use]
+    pub fn of(histogram: &Histogram<u64>) -> Self {
+        let mut latency = Self::new();
+        for step in histogram.iter_recorded() {
+            latency.histogram.saturating_record_n(step.value_iterated_to().max(1), step.count_at_value());
+        }
+        latency
+    }
+
     /// Counts one latency. 0 counts as 1 ns. About 5 ns.
     #[inline]
     pub fn record_ns(&mut self, ns: u64) {
@@ -64,6 +74,12 @@ impl Latency {
         self.percentile_ns(99.0)
     }
 
+    /// 99.9th percentile in ns. Shown, never judged: on a shared machine it is the machine's.
+    #[must_use]
+    pub fn p99_9_ns(&self) -> u64 {
+        self.percentile_ns(99.9)
+    }
+
     /// The histogram itself, for writers of `.hgrm` and `.hlog`.
     #[must_use]
     pub fn histogram(&self) -> &Histogram<u64> {
@@ -83,6 +99,14 @@ mod tests {
         assert!(within(latency.p50_ns(), 50_000), "{}", latency.p50_ns());
         assert!(within(latency.p99_ns(), 99_000), "{}", latency.p99_ns());
         assert_eq!(latency.count(), 100_000);
+    }
+
+    #[test]
+    fn a_histogram_of_other_bounds_keeps_its_counts() {
+        let mut other = Histogram::<u64>::new_with_bounds(1, 1_000_000, 2).expect("constant bounds are valid");
+        (0..500).for_each(|ns| other.record(ns).expect("in bounds"));
+        let latency = Latency::of(&other);
+        assert_eq!((latency.count(), latency.p50_ns().abs_diff(250) <= 2), (500, true), "{}", latency.p50_ns());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //!
 //! Before: an open-loop case starts its load. After: its histogram stands beside the case's, so that a tail made by the machine is not
 //! taken for one made by us. It sleeps, it does not spin, so the rule of two spinning threads holds beside two loops.
+//! The `bench` life of a topology has a meter of its own in `dataplane/saetta/src/bench.rs`, which counts in the same way.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

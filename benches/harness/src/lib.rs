@@ -1,6 +1,7 @@
 //! How a figure of Saetta is measured: pinned, interleaved with its floor, in a known host class, as medians.
 //!
-//! Before: a suite in `benches/suites` names its cases. After: a table for people and `target/bench/SUITE.json` for programs.
+//! Before: a suite in `benches/suites` names its cases. After: a table for people, `target/bench/SUITE.json` for programs, and every latency as
+//! a histogram that HdrHistogram's own tools read.
 //!
 //! The rules, and where each is kept:
 //! - a ratio stands on a floor measured in the same run, cases interleaved A B A B, medians of at least five: [`suite`];
@@ -8,7 +9,8 @@
 //!   probe of a bare cache line and only samples of one class are put together: [`host`];
 //! - a run whose floor is over 20 % worse than the one on record for that class is void: [`row`];
 //! - what others do on the machine while we measure is read, and a disturbed sample is taken again: [`noise`];
-//! - a thread is on the core it says, or the run ends: [`pin`].
+//! - a thread is on the core it says, or the run ends: [`pin`];
+//! - an open loop counts from the time a thing was meant to begin, and the machine's own hiccups stand beside it: [`hiccup`].
 //!
 //! At most two threads spin at any time. Nothing here is on the path of a tuple.
 //!
@@ -34,6 +36,7 @@
 #![forbid(unsafe_code)]
 
 pub mod hdr;
+pub mod hdr_files;
 pub mod hiccup;
 pub mod host;
 pub mod noise;
@@ -46,4 +49,4 @@ pub use hdr::Latency;
 pub use host::HostClass;
 pub use pin::pin_to_core;
 pub use row::{Better, Row};
-pub use suite::{Error, Figures, Options, Result, RowSpec, Suite, SuiteRun, main};
+pub use suite::{Error, Figures, Finished, Options, Result, RowSpec, Suite, SuiteRun, main};

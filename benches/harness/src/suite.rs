@@ -5,8 +5,11 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
+use crate::hdr::Latency;
+use crate::hdr_files::{self, Interval};
+use crate::hiccup::HiccupMeter;
 use crate::host::{self, HostClass};
 use crate::noise::{self, CpuReading, NOISE_MAX};
 use crate::pin;
@@ -43,20 +46,51 @@ impl Options {
     }
 }
 
-type CaseFn<'a> = Box<dyn FnMut(&Options) -> Result<Figures> + 'a>;
+/// What one run of a case gives.
+#[derive(Debug, Default)]
+struct Measured {
+    figures: Figures,
+    /// The histogram that the figures are of, for the files.
+    latency: Option<Latency>,
+    /// By how much a thread that only sleeps woke late meanwhile.
+    hiccups: Option<Latency>,
+}
+
+impl Measured {
+    fn of(latency: Latency) -> Self {
+        let figures = [("p50_ns", latency.p50_ns()), ("p99_ns", latency.p99_ns()), ("p99_9_ns", latency.p99_9_ns())];
+        Self { figures: figures.map(|(name, ns)| (name, ns as f64)).into(), latency: Some(latency), hiccups: None }
+    }
+}
+
+type CaseFn<'a> = Box<dyn FnMut(&Options) -> Result<Measured> + 'a>;
+
+struct Sample {
+    class: HostClass,
+    start: SystemTime,
+    took: Duration,
+    measured: Measured,
+}
 
 struct Case<'a> {
-    name: &'static str,
+    name: String,
     run: CaseFn<'a>,
-    samples: Vec<(HostClass, Figures)>,
+    samples: Vec<Sample>,
     /// Whether the host class matters to it.
     across_cores: bool,
 }
 
+/// Cases of one load at rising rates.
+struct Curve {
+    name: String,
+    /// Rate a second, and the case.
+    points: Vec<(u64, String)>,
+}
+
 /// A figure of a case.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct FigureOf {
-    case: &'static str,
+    case: String,
     figure: &'static str,
     scale: f64,
 }
@@ -76,15 +110,15 @@ pub struct RowSpec {
 impl RowSpec {
     /// A row that shows `figure` of `case`, in `unit`.
     #[must_use]
-    pub fn new(name: &str, unit: &str, better: Better, case: &'static str, figure: &'static str) -> Self {
-        let value = FigureOf { case, figure, scale: 1.0 };
+    pub fn new(name: &str, unit: &str, better: Better, case: impl Into<String>, figure: &'static str) -> Self {
+        let value = FigureOf { case: case.into(), figure, scale: 1.0 };
         Self { name: name.to_owned(), unit: unit.to_owned(), better, value, floor: None, on_record: |_| None, target: None }
     }
 
     /// Its floor: `figure` of `case`, times `scale` (0.5 makes a one-way time of a round trip).
     #[must_use]
-    pub fn over(mut self, case: &'static str, figure: &'static str, scale: f64) -> Self {
-        self.floor = Some(FigureOf { case, figure, scale });
+    pub fn over(mut self, case: impl Into<String>, figure: &'static str, scale: f64) -> Self {
+        self.floor = Some(FigureOf { case: case.into(), figure, scale });
         self
     }
 
@@ -108,13 +142,24 @@ pub struct SuiteRun<'a> {
     options: Options,
     cases: Vec<Case<'a>>,
     rows: Vec<RowSpec>,
+    curves: Vec<Curve>,
+}
+
+/// What a suite came to.
+pub struct Finished {
+    /// Each row, with the reason why it has no verdict.
+    pub rows: Vec<(Row, Option<NoVerdict>)>,
+    /// The curves as text, empty when there are none.
+    pub curves: String,
+    /// Per case that gives latencies: its name, the tag its figures are of, and what goes to the log.
+    pub latencies: Vec<(String, String, Vec<Interval>)>,
 }
 
 impl<'a> SuiteRun<'a> {
     /// An empty suite.
     #[must_use]
     pub fn new(options: Options) -> Self {
-        Self { options, cases: Vec::new(), rows: Vec::new() }
+        Self { options, cases: Vec::new(), rows: Vec::new(), curves: Vec::new() }
     }
 
     /// How this run is made.
@@ -124,13 +169,40 @@ impl<'a> SuiteRun<'a> {
     }
 
     /// A case whose figures depend on how near the two cores are: ours and its floor are both cases. Run once per repetition.
-    pub fn case(&mut self, name: &'static str, run: impl FnMut(&Options) -> Result<Figures> + 'a) {
-        self.cases.push(Case { name, run: Box::new(run), samples: Vec::new(), across_cores: true });
+    pub fn case(&mut self, name: &str, mut run: impl FnMut(&Options) -> Result<Figures> + 'a) {
+        self.add(name, true, move |options| Ok(Measured { figures: run(options)?, ..Measured::default() }));
+    }
+
+    /// A case whose figures are percentiles: `p50_ns`, `p99_ns` and `p99_9_ns`. Its histograms are written as `.hgrm` and `.hlog`.
+    pub fn latency_case(&mut self, name: &str, mut run: impl FnMut(&Options) -> Result<Latency> + 'a) {
+        self.add(name, true, move |options| Ok(Measured::of(run(options)?)));
     }
 
     /// A case that does not care where the cores are, e.g. how long a restart takes. Not waited for, not taken again.
-    pub fn case_of_any_class(&mut self, name: &'static str, run: impl FnMut(&Options) -> Result<Figures> + 'a) {
-        self.cases.push(Case { name, run: Box::new(run), samples: Vec::new(), across_cores: false });
+    pub fn case_of_any_class(&mut self, name: &str, mut run: impl FnMut(&Options) -> Result<Figures> + 'a) {
+        self.add(name, false, move |options| Ok(Measured { figures: run(options)?, ..Measured::default() }));
+    }
+
+    /// An open loop at rising rates, a case each: `run(options, rate)` issues `rate` a second at times fixed beforehand and counts every
+    /// latency from the time it was meant to begin, so that a stall shows in all it delayed. A hiccup meter runs beside it. Gives a row per rate
+    /// (p50, no target) and a curve with the tails, which on a shared machine are as much the machine's as ours.
+    pub fn open_loop(&mut self, name: &str, rates: &[u64], run: impl FnMut(&Options, u64) -> Result<Latency> + Clone + 'a) {
+        let mut points = Vec::new();
+        for &rate in rates {
+            let (case, mut run) = (format!("{name}, {rate}/s"), run.clone());
+            self.add(&case, true, move |options| {
+                let meter = HiccupMeter::start(None);
+                let latency = run(options, rate)?;
+                Ok(Measured { hiccups: Some(meter.stop()?), ..Measured::of(latency) })
+            });
+            self.row(RowSpec::new(&format!("{case}, p50"), "ns", Better::Lower, &case, "p50_ns"));
+            points.push((rate, case));
+        }
+        self.curves.push(Curve { name: name.to_owned(), points });
+    }
+
+    fn add(&mut self, name: &str, across_cores: bool, run: impl FnMut(&Options) -> Result<Measured> + 'a) {
+        self.cases.push(Case { name: name.to_owned(), run: Box::new(run), samples: Vec::new(), across_cores });
     }
 
     /// A row of the result.
@@ -142,7 +214,7 @@ impl<'a> SuiteRun<'a> {
     ///
     /// # Errors
     /// What a case answered, or a row that names a case or figure that is not there.
-    pub fn finish(mut self) -> Result<Vec<(Row, Option<NoVerdict>)>> {
+    pub fn finish(mut self) -> Result<Finished> {
         let wait_until = Instant::now() + if self.options.smoke { Duration::ZERO } else { host::CCX_WAIT_MAX };
         let options = &self.options;
         for repetition in 1..=options.repetitions {
@@ -152,18 +224,41 @@ impl<'a> SuiteRun<'a> {
                 case.samples.push(sample);
             }
         }
-        self.rows.iter().map(|spec| self.judge(spec)).collect()
+        let rows = self.rows.iter().map(|spec| self.judge(spec)).collect::<Result<_>>()?;
+        let latencies = self.cases.iter().filter_map(Case::intervals).collect();
+        Ok(Finished { rows, curves: self.curves.iter().map(|curve| self.drawn(curve)).collect(), latencies })
+    }
+
+    /// A table of rate and tails; what the hiccup meter saw meanwhile at the end of each line. Each figure is the median of the samples'.
+    fn drawn(&self, curve: &Curve) -> String {
+        let head = ["per second", "p50 us", "p99 us", "p99.9 us", "", "hiccups p50 us", "p99 us", "p99.9 us"];
+        let line = |cells: [String; 8]| cells.map(|cell| format!("{cell:>12}")).concat().trim_end().to_owned() + "\n";
+        let us = |ns: Vec<f64>| format!("{:.2}", row::median(&ns) / 1e3);
+        let mut text = format!("\n{}, open loop, from the time each was meant to begin\n{}", curve.name, line(head.map(str::to_owned)));
+        for (rate, name) in &curve.points {
+            let Some(case) = self.cases.iter().find(|case| case.name == *name) else { continue };
+            let of = |which: fn(&Measured) -> Option<&Latency>, ns: fn(&Latency) -> u64| {
+                us(case.samples.iter().filter_map(|sample| which(&sample.measured).map(ns)).map(|ns| ns as f64).collect())
+            };
+            let ours: fn(&Measured) -> Option<&Latency> = |measured| measured.latency.as_ref();
+            let machine: fn(&Measured) -> Option<&Latency> = |measured| measured.hiccups.as_ref();
+            let percentiles: [fn(&Latency) -> u64; 3] = [Latency::p50_ns, Latency::p99_ns, Latency::p99_9_ns];
+            let [p50, p99, p999] = percentiles.map(|ns| of(ours, ns));
+            let [h50, h99, h999] = percentiles.map(|ns| of(machine, ns));
+            text += &line([rate.to_string(), p50, p99, p999, String::new(), h50, h99, h999]);
+        }
+        text
     }
 
     fn judge(&self, spec: &RowSpec) -> Result<(Row, Option<NoVerdict>)> {
-        let ours = self.samples(&spec.name, spec.value)?;
-        let floors = spec.floor.map(|floor| self.samples(&spec.name, floor)).transpose()?;
-        let across = self.case_named(&spec.name, spec.value.case)?.across_cores;
+        let ours = self.samples(&spec.name, &spec.value)?;
+        let floors = spec.floor.as_ref().map(|floor| self.samples(&spec.name, floor)).transpose()?;
+        let across = self.case_named(&spec.name, &spec.value.case)?.across_cores;
         let (class, ours, floors) = comparable(ours, floors, across);
         let rules = Judgement {
             better: spec.better,
             target: spec.target,
-            floor_on_record: (spec.on_record)(class).map(|value| value * spec.floor.map_or(1.0, |floor| floor.scale)),
+            floor_on_record: (spec.on_record)(class).map(|value| value * spec.floor.as_ref().map_or(1.0, |floor| floor.scale)),
             class,
             smoke: self.options.smoke,
         };
@@ -171,36 +266,42 @@ impl<'a> SuiteRun<'a> {
     }
 
     fn case_named(&self, row: &str, name: &str) -> Result<&Case<'a>> {
-        let known = || self.cases.iter().map(|case| case.name).collect::<Vec<_>>().join(", ");
+        let known = || self.cases.iter().map(|case| case.name.as_str()).collect::<Vec<_>>().join(", ");
         self.cases
             .iter()
             .find(|case| case.name == name)
             .ok_or_else(|| format!("row {row:?} names case {name:?}; the cases are: {}", known()).into())
     }
 
-    fn samples(&self, row: &str, of: FigureOf) -> Result<Vec<(HostClass, f64)>> {
-        let case = self.case_named(row, of.case)?;
-        let figure = |(class, figures): &(HostClass, Figures)| {
+    fn samples(&self, row: &str, of: &FigureOf) -> Result<Vec<(HostClass, f64)>> {
+        let case = self.case_named(row, &of.case)?;
+        let figure = |sample: &Sample| {
+            let figures = &sample.measured.figures;
             let known = || figures.keys().copied().collect::<Vec<_>>().join(", ");
             let value = figures
                 .get(of.figure)
                 .ok_or_else(|| format!("row {row:?} names figure {:?} of case {:?}; it gives: {}", of.figure, of.case, known()))?;
-            Ok((*class, value * of.scale))
+            Ok((sample.class, value * of.scale))
         };
         case.samples.iter().map(figure).collect()
     }
 }
 
 /// One sample of one case: in class CCX and undisturbed if that can be had before `wait_until`, else as it comes.
-fn take(case: &mut Case<'_>, options: &Options, wait_until: Instant) -> Result<(HostClass, Figures)> {
+fn take(case: &mut Case<'_>, options: &Options, wait_until: Instant) -> Result<Sample> {
+    let mut run = || -> Result<Sample> {
+        let (start, clock) = (SystemTime::now(), Instant::now());
+        let measured = (case.run)(options)?;
+        Ok(Sample { class: HostClass::Any, start, took: clock.elapsed(), measured })
+    };
     if !case.across_cores {
-        return Ok((HostClass::Any, (case.run)(options)?));
+        return run();
     }
     let mut disturbed = 0;
     loop {
         let before = host::wait_for_ccx(options.cores, wait_until)?;
         let cpu = CpuReading::now();
-        let figures = (case.run)(options)?;
+        let sample = run()?;
         let others = cpu.and_then(|start| CpuReading::now()?.others_since(&start));
         let after = host::class_now(options.cores)?;
         let class = if before == after { before } else { HostClass::Mixed };
@@ -219,7 +320,26 @@ fn take(case: &mut Case<'_>, options: &Options, wait_until: Instant) -> Result<(
                 eprintln!("        kept, though others took {:.0} % of the machine", others * 100.0);
             }
         }
-        return Ok((class, figures));
+        return Ok(Sample { class, ..sample });
+    }
+}
+
+impl Case<'_> {
+    /// Its latencies by sample, tagged with their class, and the class that its table is made of: CCX when it has any. `None` for a case of
+    /// another kind.
+    fn intervals(&self) -> Option<(String, String, Vec<Interval>)> {
+        let near = self.samples.iter().any(|sample| sample.class == HostClass::Ccx);
+        let of = if near { HostClass::Ccx } else { self.samples.first()?.class };
+        let interval = |sample: &Sample, tag: String, latency: &Option<Latency>| {
+            latency.as_ref().map(|latency| Interval { start: sample.start, took: sample.took, tag, latency: latency.clone() })
+        };
+        let mut intervals: Vec<Interval> = Vec::new();
+        for sample in &self.samples {
+            let class = sample.class.to_string();
+            intervals.extend(interval(sample, class.clone(), &sample.measured.latency));
+            intervals.extend(interval(sample, format!("{class}-hiccups"), &sample.measured.hiccups));
+        }
+        (!intervals.is_empty()).then(|| (self.name.clone(), of.to_string(), intervals))
     }
 }
 
@@ -296,9 +416,12 @@ fn run(suite: &Suite, smoke: bool, results: &Path) -> Result<Vec<Row>> {
     eprintln!("bench {}: cores {} and {}, {priority}", suite.name, cores.0, cores.1);
     let mut run = SuiteRun::new(options);
     (suite.declare)(&mut run)?;
-    let rows = run.finish()?;
-    print!("{}", row::table(&rows));
+    let Finished { rows, curves, latencies } = run.finish()?;
+    print!("{}{curves}", row::table(&rows));
     let rows: Vec<Row> = rows.into_iter().map(|(row, _)| row).collect();
+    for (case, of, intervals) in &latencies {
+        println!("wrote {} and .hlog", hdr_files::write(&results, suite.name, case, of, intervals)?.display());
+    }
     let path = row::write_json(&results, suite.name, &rows)?;
     println!("wrote {}", path.display());
     Ok(rows)
@@ -327,9 +450,30 @@ mod tests {
             Ok(Figures::from([("ns", 160.0)]))
         });
         run.row(RowSpec::new("hop", "ns", Better::Lower, "ours", "ns").over("floor", "ns", 0.5).target(2.2));
-        let rows = run.finish().expect("both cases answer");
+        let rows = run.finish().expect("both cases answer").rows;
         assert_eq!(*order.borrow(), "ABABAB");
         assert_eq!((rows[0].0.floor, rows[0].0.ratio, rows[0].0.samples.len()), (Some(80.0), Some(2.2), 3));
+    }
+
+    #[test]
+    fn an_open_loop_is_a_case_per_rate_with_the_machine_s_hiccups_beside_it() {
+        let mut run = SuiteRun::new(smoke(2));
+        run.open_loop("feed", &[1000, 2000], |_, rate| {
+            let mut latency = Latency::new();
+            latency.record_ns(1_000_000_000 / rate);
+            std::thread::sleep(Duration::from_millis(3));
+            Ok(latency)
+        });
+        let Finished { rows, curves, latencies } = run.finish().expect("both rates answer");
+        let names: Vec<&str> = rows.iter().map(|(row, _)| row.name.as_str()).collect();
+        assert_eq!(names, ["feed, 1000/s, p50", "feed, 2000/s, p50"]);
+        assert!(rows.iter().all(|(row, _)| row.target.is_none() && row.samples.len() == 2));
+        let lines: Vec<&str> = curves.lines().collect();
+        assert!(lines[3].trim_start().starts_with("1000") && lines[3].contains("1000."), "{curves}");
+        assert!(lines[4].trim_start().starts_with("2000") && lines[4].split_whitespace().count() == 7, "{curves}");
+        let (name, of, intervals) = &latencies[0];
+        assert_eq!((name.as_str(), intervals.len()), ("feed, 1000/s", 4));
+        assert!(intervals.iter().any(|i| i.tag == format!("{of}-hiccups") && i.latency.count() > 0));
     }
 
     #[test]
@@ -337,7 +481,7 @@ mod tests {
         let mut run = SuiteRun::new(smoke(1));
         run.case_of_any_class("ours", |_| Ok(Figures::from([("ns", 1.0)])));
         run.row(RowSpec::new("hop", "ns", Better::Lower, "ours", "us"));
-        let text = run.finish().expect_err("no such figure").to_string();
+        let text = run.finish().err().expect("no such figure").to_string();
         assert!(text.contains("it gives: ns"), "{text}");
     }
 

@@ -39,6 +39,14 @@ fn missing() -> Vec<Need> {
         needs.push(Need { what: "clippy", how: vec!["rustup", "component", "add", "clippy"] });
     }
     needs.extend(missing_for_zookeeper());
+    // A test has HdrHistogram's own code for Python read our logs, in an environment of its own.
+    if !runs("python3", &["-c", "import venv, ensurepip"]) {
+        needs.push(Need { what: "Python", how: vec!["apt-get", "install", "-y", "--no-install-recommends", "python3-venv"] });
+    }
+    // A suite counts the system calls of each loop.
+    if !runs("strace", &["-V"]) {
+        needs.push(Need { what: "strace", how: vec!["apt-get", "install", "-y", "--no-install-recommends", "strace"] });
+    }
     needs
 }
 
@@ -80,7 +88,7 @@ fn install(needs: &[Need], yes: bool) -> Result<()> {
     if needs.iter().any(|need| need.how[0] == "apt-get") {
         if !runs("apt-get", &["--version"]) {
             bail!(
-                "installing: there is no apt-get here; install ZooKeeper and Java by other means so that {ZOOKEEPER_JAR} and `java` exist"
+                "installing: there is no apt-get here; install the above by other means, ZooKeeper and Java so that {ZOOKEEPER_JAR} and `java` exist"
             );
         }
         must(&mut command_of(&as_typed(&["apt-get", "update", "-q"], root)))?;
