@@ -2,7 +2,8 @@
 //!
 //! Before: nothing is in the engine. Stamp, emit; the bolt stamps, records, and lets the spout go on by a word beside the engine, so that
 //! the way back is not measured. After: p50 and p99 of a million hops.
-//! On the same core both are executors of one loop. Absences: no load, no batching, no waiting but spinning.
+//! On the same core both are executors of one loop; what a tuple costs there is taken with many of them under way, beside an archive and a ring
+//! on one thread. Absences: no waiting but spinning.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -14,10 +15,11 @@ use saetta_floors::on_record;
 use saetta_harness::suite::{Figures, SuiteRun};
 use saetta_harness::{Better, Latency, RowSpec};
 
-use crate::topologies::{FILL_BYTES, core, run};
+use crate::parts::Numbers;
+use crate::topologies::{FILL_BYTES, Shape, core, rate, run};
 
 /// Hops before the first one that counts.
-const WARM_UP_HOPS: u64 = 10_000;
+pub(crate) const WARM_UP_HOPS: u64 = 10_000;
 
 /// 64 bytes: the stamp, and as much as fills a cache line.
 #[tuple]
@@ -84,7 +86,7 @@ impl Handle<Stamped> for Pong {
 }
 
 /// `hops` hops from the first core to the second, which may be the same.
-fn hop((spout_core, bolt_core): (usize, usize), hops: u64) -> saetta_harness::Result<Latency> {
+pub(crate) fn hop((spout_core, bolt_core): (usize, usize), hops: u64) -> saetta_harness::Result<Latency> {
     let all = hops + WARM_UP_HOPS;
     let result = Arc::new(Mutex::new(None));
     let (seen, clock) = (Seen::default(), quanta::Clock::new());
@@ -103,25 +105,33 @@ fn hop((spout_core, bolt_core): (usize, usize), hops: u64) -> saetta_harness::Re
     Ok(latency)
 }
 
-fn percentiles(latency: &Latency) -> Figures {
-    Figures::from([("p50_ns", latency.p50_ns() as f64), ("p99_ns", latency.p99_ns() as f64)])
-}
-
 pub(crate) fn declare(run: &mut SuiteRun<'_>) -> saetta_harness::Result<()> {
     let hops = run.options().size(1_000_000, 10_000);
-    run.case("other core", move |o| Ok(percentiles(&hop(o.cores, hops)?)));
-    run.case("ring", move |o| Ok(percentiles(&floors::ring_round_trip(o.cores, hops, floors::RING_CAPACITY)?)));
-    run.case("flag ring", move |o| Ok(percentiles(&floors::flag_ring_round_trip(o.cores, hops)?)));
-    run.case("same core", move |o| Ok(percentiles(&hop((o.cores.0, o.cores.0), hops)?)));
+    let tuples = run.options().size(20_000_000, 100_000);
+    run.latency_case("other core", move |o| hop(o.cores, hops));
+    run.latency_case("ring", move |o| floors::ring_round_trip(o.cores, hops, floors::RING_CAPACITY));
+    run.latency_case("flag ring", move |o| floors::flag_ring_round_trip(o.cores, hops));
+    run.latency_case("same core", move |o| hop((o.cores.0, o.cores.0), hops));
+    let ns = |ns| Ok(Figures::from([("ns", ns)]));
+    run.case("same core, many", move |o| ns(1e3 / rate(Shape::Small, (o.cores.0, o.cores.0), &Numbers::of(tuples))?));
+    run.case("same thread", move |o| ns(floors::same_thread_ns(o.cores.0, tuples)?));
+    run.case("same thread, in place", move |o| ns(floors::same_thread_in_place_ns(o.cores.0, tuples)?));
 
-    let row = |name: &str, case, figure| RowSpec::new(name, "ns", Better::Lower, case, figure);
-    run.row(row("hop, other core, p50", "other core", "p50_ns").over("ring", "p50_ns", 0.5).on_record(on_record::ring_round_trip_p50_ns));
-    run.row(row("hop, other core, p99", "other core", "p99_ns").over("ring", "p99_ns", 0.5).on_record(on_record::ring_round_trip_p99_ns));
+    let row = |name: &str, case: &str, figure| RowSpec::new(name, "ns", Better::Lower, case, figure);
+    let other = |name: &str, figure| row(name, "other core", figure).over("ring", figure, 0.5);
+    run.row(other("hop, other core, p50", "p50_ns").on_record(on_record::ring_round_trip_p50_ns).target(2.2));
+    run.row(other("hop, other core, p99", "p99_ns").on_record(on_record::ring_round_trip_p99_ns).target(3.5));
     // Beside it: the ring whose slots hold payload and flag in one line.
     run.row(
         row("hop, other core, p50, over flag ring", "other core", "p50_ns")
             .over("flag ring", "p50_ns", 0.5)
             .on_record(on_record::flag_ring_round_trip_p50_ns),
+    );
+    let many = |name: &str| row(name, "same core, many", "ns");
+    run.row(many("same core, per tuple").over("same thread", "ns", 1.0).on_record(on_record::same_thread_ns).target(1.4));
+    // Beside it: archived where it is read, without a buffer between.
+    run.row(
+        many("same core, per tuple, over in place").over("same thread, in place", "ns", 1.0).on_record(on_record::same_thread_in_place_ns),
     );
     run.row(row("hop, same core, p50", "same core", "p50_ns"));
     run.row(row("hop, same core, p99", "same core", "p99_ns"));

@@ -4,7 +4,12 @@
 //! One file per suite; a new one is a line in `SUITES`. Everything goes through the public interface, the way a user's topology does.
 #![forbid(unsafe_code)]
 
+mod ack;
+mod any;
+mod fanout;
 mod hop;
+mod idle;
+mod parts;
 mod pipeline;
 mod recovery;
 mod topologies;
@@ -15,8 +20,12 @@ use saetta_harness::suite::Suite;
 /// In the order of the list. A row without a target is a figure, not a threshold.
 const SUITES: &[Suite] = &[
     Suite { name: "hop", about: "one tuple, spout to bolt, one in flight: other core and same core", declare: hop::declare },
-    Suite { name: "pipeline", about: "tuples a second over a core boundary, beside a raw ring", declare: pipeline::declare },
-    Suite { name: "wordcount", about: "words a second of examples/wordcount on generated text", declare: wordcount::declare },
+    Suite { name: "pipeline", about: "tuples a second over a core boundary, beside a raw ring; open loop", declare: pipeline::declare },
+    Suite { name: "ack", about: "what tracking costs: rate, emit to ack, one tree held open", declare: ack::declare },
+    Suite { name: "wordcount", about: "words a second of examples/wordcount, beside a word count by hand", declare: wordcount::declare },
+    Suite { name: "idle", about: "the first tuple after a quiet second, beside a bare wake", declare: idle::declare },
+    Suite { name: "fanout", about: "one spout to one, two, four, eight bolts: deliveries a second", declare: fanout::declare },
+    Suite { name: "any", about: "allocations and system calls of saturated loops", declare: any::declare },
     Suite {
         name: "recovery",
         about: "a worker killed with -9: until its process is back, until it counts again",
@@ -25,5 +34,6 @@ const SUITES: &[Suite] = &[
 ];
 
 fn main() -> std::process::ExitCode {
-    saetta_harness::main(SUITES)
+    // `any` starts this program again, to be watched.
+    any::watched().unwrap_or_else(|| saetta_harness::main(SUITES))
 }
