@@ -138,12 +138,12 @@ fn traced(path: &Path) -> Result<Option<(f64, Vec<String>)>> {
 
 pub(crate) fn declare(run: &mut SuiteRun<'_>) -> Result<()> {
     let (tuples, warm_up) = (run.options().size(10_000_000, 100_000), run.options().size(2_000_000, 100_000));
-    run.case("allocations", move |o| allocated(o, Shape::Identity, tuples, warm_up));
-    run.case("allocations, acked", move |o| allocated(o, Shape::AckedIdentity, tuples, warm_up));
+    run.case_of_any_class("allocations", move |o| allocated(o, Shape::Identity, tuples, warm_up));
+    run.case_of_any_class("allocations, acked", move |o| allocated(o, Shape::AckedIdentity, tuples, warm_up));
     // About three seconds.
     let tuples = run.options().size(80_000_000, 400_000);
-    run.case("calls", move |o| system_calls(o, "un-acked", tuples));
-    run.case("calls, acked", move |o| system_calls(o, "acked", tuples));
+    run.case_of_any_class("calls", move |o| system_calls(o, "un-acked", tuples));
+    run.case_of_any_class("calls, acked", move |o| system_calls(o, "acked", tuples));
 
     let row = |name: &str, unit: &str, case: &str, figure| RowSpec::new(name, unit, Better::Lower, case, figure);
     run.row(row("allocations in 10^7 tuples", "allocations", "allocations", "n").target(0.0));
