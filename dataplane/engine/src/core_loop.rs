@@ -591,7 +591,10 @@ impl CoreLoop {
             match self.idle.after(work, self.io.now_ns()) {
                 Pause::Spin => std::hint::spin_loop(),
                 Pause::Yield => std::thread::yield_now(),
-                Pause::Park => self.park(links),
+                Pause::Park => {
+                    self.park(links);
+                    self.idle.woke(self.io.now_ns());
+                }
             }
         }
     }

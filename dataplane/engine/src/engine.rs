@@ -22,18 +22,19 @@ use crate::wait::Idle;
 use crossbeam_queue::ArrayQueue;
 use crossbeam_utils::CachePadded;
 use hdrhistogram::Histogram;
+use rustix::thread::gettid;
 use saetta_model::name::Name;
 use saetta_model::parallelism::ExecutorId;
 use saetta_model::topology::ComponentKind;
 use saetta_ring::Sleeper;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 /// Core loops, not yet running.
 pub struct Engine {
-    /// One per core of the plan.
+    /// One per entry of the plan's `cores`.
     pub loops: Vec<CoreLoop>,
     /// What they share.
     pub shared: Arc<Shared>,
@@ -133,7 +134,9 @@ impl Engine {
     pub fn build(program: &Program, plan: &EnginePlan, linked: bool) -> Result<Engine, PlanError> {
         let n_loops = plan.cores.len();
         if n_loops == 0 || n_loops > LOOPS_MAX {
-            return Err(PlanError(format!("{n_loops} core loops; a worker has 1 to {LOOPS_MAX}")));
+            return Err(PlanError(format!(
+                "{n_loops} core loops; a worker has 1 to {LOOPS_MAX}: use worker.mode = shared, more workers, or fewer executors that block"
+            )));
         }
         Builder::new(program, plan)?.build(linked)
     }
@@ -163,6 +166,8 @@ impl Engine {
                 std::thread::Builder::new()
                     .name(name)
                     .spawn(move || {
+                        // Relaxed: whoever asks the kernel about the thread may as well ask before it is known.
+                        core_loop.stats.thread.store(gettid().as_raw_nonzero().get() as u32, Ordering::Relaxed);
                         let pinned = if core_loop.options.pinned { pin(core_loop.core) } else { Ok(()) };
                         let opened =
                             pinned.and_then(|()| if linked { Links::open().map_err(|e| e.to_string()) } else { Ok(Links::none()) });
@@ -307,6 +312,7 @@ impl<'a> Builder<'a> {
             let acks = self.acks(l, &lane_numbers, &remotes, trackers, &mut control_outs[l], &mut control_ins[l]);
             let mut staging = places(local.len(), lane_numbers.len(), options.ring_bytes, options.worker_bit);
             staging.extend(remotes.iter().map(|_| crate::io::closed()));
+            let (wait, sharing) = plan.waiting(l);
             let lanes_in = lane_numbers
                 .iter()
                 .map(|from| LaneFrom {
@@ -328,7 +334,7 @@ impl<'a> Builder<'a> {
                 commands: commands[l].clone(),
                 sleeper: sleepers[l].clone(),
                 stats: stats[l].clone(),
-                idle: Idle::new(options.wait, options.alone),
+                idle: Idle::new(wait, sharing),
                 spouts_on: false,
                 stopping: false,
                 received_bytes: 0,
@@ -423,6 +429,7 @@ impl<'a> Builder<'a> {
             discarded: AtomicU64::new(0),
             pending_trees: AtomicU64::new(0),
             ended: AtomicBool::new(false),
+            thread: AtomicU32::new(0),
             executors,
         }
     }

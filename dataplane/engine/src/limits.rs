@@ -43,6 +43,10 @@ pub const LINK_ENDS_MAX: usize = 2 * saetta_transport::LINKS_MAX;
 pub const LOOPS_MAX: usize = 64;
 /// How long a hybrid loop that is alone on its core spins without work before it parks: about two wake-ups.
 pub const SPIN_NS: u64 = 50_000;
+/// Idle gaps longer than that, in a row, after which it spins half as long,
+pub const LONG_GAPS_PER_HALF: u32 = 4;
+/// and how often it is halved: down to about 3 us.
+pub const SPIN_HALVES_MAX: u32 = 4;
 /// Yields of a loop that shares its core before it parks.
 pub const YIELDS: u32 = 8;
 /// Longest park; housekeeping and a blocked output look around at least this often.

@@ -64,8 +64,10 @@ pub struct Options {
     pub worker_bit: u64,
     /// What random numbers begin with.
     pub seed: u64,
-    /// True where no other loop shares the cores.
+    /// True where no other worker shares the cores.
     pub alone: bool,
+    /// Loops of components that block: they wait by parking, and the loops of their core count as if they were not there.
+    pub blocking_loops: Vec<usize>,
     /// False for loops stepped by hand.
     pub pinned: bool,
     /// `bench`: `next` calls a second of each spout executor, open loop. `None` = as fast as there is room.
@@ -103,6 +105,7 @@ impl Options {
             worker_bit: 1,
             seed: random_seed(),
             alone: true,
+            blocking_loops: Vec::new(),
             pinned: true,
             spout_rate_per_sec: None,
             clock: Clock::real(),
@@ -176,7 +179,7 @@ pub struct RemoteExecutor {
 pub struct EnginePlan {
     /// Tasks and executors of the whole topology.
     pub layout: Layout,
-    /// Core of each loop; loop i runs on `cores[i]`. 1 to `LOOPS_MAX`.
+    /// Core of each loop; loop i runs on `cores[i]`. 1 to `LOOPS_MAX`. Several loops may have one core.
     pub cores: Vec<u32>,
     /// Executors here, ascending.
     pub executors: Vec<PlannedExecutor>,
@@ -219,6 +222,17 @@ impl EnginePlan {
         }
         let pick = |of: usize| owner as usize % of;
         if !near.is_empty() { Some(near[pick(near.len())]) } else { all.get(pick(all.len().max(1))).and_then(|e| self.loop_of(*e)) }
+    }
+
+    /// How a loop waits, and how many loops share its core, itself included; another worker there counts as one.
+    pub(crate) fn waiting(&self, on_loop: usize) -> (WaitMode, u32) {
+        let options = &self.options;
+        if options.blocking_loops.contains(&on_loop) {
+            return (WaitMode::Park, 1);
+        }
+        let here = |l: &usize| self.cores[*l] == self.cores[on_loop] && !options.blocking_loops.contains(l);
+        let sharing = (0..self.cores.len()).filter(here).count() as u32;
+        (options.wait, sharing + u32::from(!options.alone))
     }
 
     /// Credit window of one executor on each lane that reaches it: its inbox divided over the loops that hold a task upstream.

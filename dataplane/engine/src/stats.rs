@@ -8,7 +8,7 @@ use saetta_ring::Sleeper;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use crate::limits::{LINK_ENDS_MAX, REPORTS_MAX};
 
@@ -54,6 +54,8 @@ pub struct LoopStats {
     pub discarded: AtomicU64,
     /// Every task of the loop has ended and nothing waits.
     pub ended: AtomicBool,
+    /// The kernel's id of the loop's thread; 0 before it runs.
+    pub thread: AtomicU32,
     /// Executors of the loop.
     pub executors: Vec<Arc<ExecutorStats>>,
 }

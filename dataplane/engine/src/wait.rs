@@ -1,6 +1,6 @@
-//! How a loop that found no work waits. It sees only how much was done.
+//! How a loop that found no work waits. It sees only how much was done, and when. Pure: time comes from the loop.
 
-use crate::limits::{SPIN_NS, YIELDS};
+use crate::limits::{LONG_GAPS_PER_HALF, SPIN_HALVES_MAX, SPIN_NS, YIELDS};
 use crate::plan::WaitMode;
 
 /// What to do before the next turn.
@@ -20,28 +20,39 @@ pub(crate) struct Idle {
     /// False where loops share a core: spinning there costs two time slices a round trip.
     alone: bool,
     /// When work was last done.
-    last_work_ns: u64,
+    work_ns: u64,
+    /// When it was last seen that there is none; at least `work_ns`.
+    idle_ns: u64,
+    /// Idle gaps in a row that were longer than spinning may last.
+    long_gaps: u32,
     yields: u32,
 }
 
 impl Idle {
-    pub(crate) fn new(mode: WaitMode, alone: bool) -> Self {
-        Idle { mode, alone, last_work_ns: 0, yields: 0 }
+    /// `sharing`: loops on this core that take part in its work, this one included; those of other workers count as well.
+    pub(crate) fn new(mode: WaitMode, sharing: u32) -> Self {
+        Idle { mode, alone: sharing <= 1, work_ns: 0, idle_ns: 0, long_gaps: 0, yields: 0 }
     }
 
     /// After a turn that did `work`.
     #[inline]
     pub(crate) fn after(&mut self, work: usize, now_ns: u64) -> Pause {
         if work > 0 {
-            self.last_work_ns = now_ns;
+            let gap_ns = self.idle_ns.saturating_sub(self.work_ns);
+            if gap_ns > 0 {
+                self.gap_over(gap_ns);
+            }
+            self.work_ns = now_ns;
+            self.idle_ns = now_ns;
             self.yields = 0;
             return Pause::Spin;
         }
+        self.idle_ns = now_ns;
         match self.mode {
-            WaitMode::Spin => Pause::Spin,
-            WaitMode::Yield => Pause::Yield,
+            WaitMode::Spin if self.alone => Pause::Spin,
+            WaitMode::Spin | WaitMode::Yield => Pause::Yield,
             WaitMode::Park => Pause::Park,
-            WaitMode::Hybrid if self.alone && now_ns.saturating_sub(self.last_work_ns) < SPIN_NS => Pause::Spin,
+            WaitMode::Hybrid if self.alone && now_ns.saturating_sub(self.work_ns) < self.spin_ns() => Pause::Spin,
             WaitMode::Hybrid if !self.alone && self.yields < YIELDS => {
                 self.yields += 1;
                 Pause::Yield
@@ -49,15 +60,37 @@ impl Idle {
             WaitMode::Hybrid => Pause::Park,
         }
     }
+
+    /// When it has slept: till now there was no work.
+    pub(crate) fn woke(&mut self, now_ns: u64) {
+        self.idle_ns = now_ns;
+    }
+
+    /// Spinning pays where gaps are shorter than two wake-ups; where they are not it only heats the core, so it lasts half as long after so
+    /// many long ones in a row, and one short gap restores it.
+    fn gap_over(&mut self, gap_ns: u64) {
+        self.long_gaps = if gap_ns <= SPIN_NS { 0 } else { (self.long_gaps + 1).min(SPIN_HALVES_MAX * LONG_GAPS_PER_HALF) };
+    }
+
+    fn spin_ns(&self) -> u64 {
+        SPIN_NS >> (self.long_gaps / LONG_GAPS_PER_HALF)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    /// How long it spins after work at `now_ns`, in steps of 100 ns, until something else than spinning.
+    fn spins_ns(idle: &mut Idle, now_ns: u64) -> u64 {
+        idle.after(1, now_ns);
+        (0..).map(|i| i * 100).find(|ns| idle.after(0, now_ns + ns) != Pause::Spin).unwrap()
+    }
 
     #[test]
     fn hybrid_spins_for_a_bounded_time_and_parks() {
-        let mut idle = Idle::new(WaitMode::Hybrid, true);
+        let mut idle = Idle::new(WaitMode::Hybrid, 1);
         assert_eq!(idle.after(1, 1_000_000), Pause::Spin);
         assert_eq!(idle.after(0, 1_000_000 + SPIN_NS - 1), Pause::Spin);
         assert_eq!(idle.after(0, 1_000_000 + SPIN_NS), Pause::Park);
@@ -65,11 +98,61 @@ mod tests {
 
     #[test]
     fn hybrid_on_a_shared_core_never_spins_without_work() {
-        let mut idle = Idle::new(WaitMode::Hybrid, false);
+        let mut idle = Idle::new(WaitMode::Hybrid, 2);
         idle.after(1, 5);
         for _ in 0..YIELDS {
             assert_eq!(idle.after(0, 5), Pause::Yield);
         }
         assert_eq!(idle.after(0, 5), Pause::Park);
+    }
+
+    #[test]
+    fn spin_yields_the_core_to_the_loops_it_shares_it_with() {
+        assert_eq!(Idle::new(WaitMode::Spin, 1).after(0, 5), Pause::Spin);
+        assert_eq!(Idle::new(WaitMode::Spin, 2).after(0, 5), Pause::Yield);
+    }
+
+    #[test]
+    fn gaps_that_spinning_cannot_bridge_shorten_it_and_a_short_one_restores_it() {
+        let mut idle = Idle::new(WaitMode::Hybrid, 1);
+        let mut now_ns = 1_000_000;
+        let mut lasted = Vec::new();
+        for _ in 0..40 {
+            lasted.push(spins_ns(&mut idle, now_ns));
+            now_ns += 1_000_000;
+            idle.woke(now_ns);
+        }
+        assert_eq!(lasted[1], SPIN_NS, "one long gap changes nothing");
+        assert!(lasted.is_sorted_by(|a, b| a >= b));
+        assert!(lasted[39] <= (SPIN_NS >> SPIN_HALVES_MAX) + 100, "{lasted:?}");
+        // The next work comes 10 us after the last, and the thread slept.
+        spins_ns(&mut idle, now_ns);
+        idle.woke(now_ns + 10_000);
+        assert_eq!(spins_ns(&mut idle, now_ns + 300_000), SPIN_NS, "the time work took is no part of the gap");
+    }
+
+    proptest! {
+        /// Whatever the times: work means at once again, and the two bounds hold.
+        #[test]
+        fn waiting_is_bounded_whatever_comes(steps in prop::collection::vec((0usize..2, 0u64..200_000, any::<bool>()), 0..200), sharing in 1u32..3) {
+            let mut idle = Idle::new(WaitMode::Hybrid, sharing);
+            let (mut now_ns, mut work_ns, mut yields) = (0, 0, 0);
+            for (work, pass_ns, slept) in steps {
+                now_ns += pass_ns;
+                if slept {
+                    idle.woke(now_ns);
+                }
+                let pause = idle.after(work, now_ns);
+                if work > 0 {
+                    (work_ns, yields) = (now_ns, 0);
+                    prop_assert_eq!(pause, Pause::Spin);
+                    continue;
+                }
+                yields += u32::from(pause == Pause::Yield);
+                prop_assert!(pause != Pause::Spin || (sharing == 1 && now_ns - work_ns < SPIN_NS));
+                prop_assert!(pause != Pause::Park || sharing > 1 || now_ns - work_ns >= SPIN_NS >> SPIN_HALVES_MAX);
+                prop_assert!(yields <= YIELDS && (yields == 0 || sharing > 1));
+            }
+        }
     }
 }
