@@ -6,8 +6,9 @@ use crate::core::{Round, Wanted};
 use saetta_model::assignment::{Assignment, ExecutorPlace, Placement};
 use saetta_model::cluster::{SlotId, Supervisors};
 use saetta_model::config::{Config, Source};
+use saetta_model::cores::{self, Hints, Placed};
 use saetta_model::parallelism::{ExecutorId, Layout};
-use saetta_model::{Name, TopologyRecord, cores};
+use saetta_model::{Name, TopologyRecord};
 use saetta_sched_host::{RoundInput, RoundOutcome, RoundTopology, Scheduler};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -114,8 +115,7 @@ pub fn build(
             },
             |p| p.index,
         );
-        let by_hand = |component: &str| core_by_hand(record, component).filter(|core| cores.contains(core));
-        let placed = cores::plan(&record.spec, layout, &executors, &cores, &by_hand);
+        let placed = plan_cores(record, layout, &executors, &cores);
         for component in record.spec.components.iter().map(|c| c.id.as_str()) {
             let here = layout.component(component).is_some_and(|l| l.executors.iter().any(|e| executors.contains(e)));
             if let Some(core) = core_by_hand(record, component).filter(|core| here && !cores.contains(core)) {
@@ -149,8 +149,20 @@ pub fn next_version(previous: Option<&Assignment>, mut next: Assignment) -> Opti
     }
 }
 
+/// Cores of one worker's executors (ascending), and why. `status` asks again for the reasons: the same question has the same answer.
+pub fn plan_cores(record: &TopologyRecord, layout: &Layout, executors: &[ExecutorId], cores: &[u32]) -> Vec<Placed> {
+    let by_hand = |component: &str| core_by_hand(record, component).filter(|core| cores.contains(core));
+    let blocks = |component: &str| setting(record, component, "executor.blocking") == Some("true");
+    cores::plan(&record.spec, layout, executors, cores, &Hints { by_hand: &by_hand, blocks: &blocks, ..Hints::NONE })
+}
+
+/// A key of a component: its own, else the topology's.
+fn setting<'r>(record: &'r TopologyRecord, component: &str, key: &str) -> Option<&'r str> {
+    let own = record.spec.component(component).and_then(|c| c.config.get(key));
+    own.or_else(|| record.config.get(key)).map(String::as_str)
+}
+
 /// `executor.core` of a component: its own, else the topology's.
 pub fn core_by_hand(record: &TopologyRecord, component: &str) -> Option<u32> {
-    let own = record.spec.component(component).and_then(|c| c.config.get("executor.core"));
-    own.or_else(|| record.config.get("executor.core")).and_then(|v| v.parse().ok())
+    setting(record, component, "executor.core")?.parse().ok()
 }

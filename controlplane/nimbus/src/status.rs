@@ -3,11 +3,12 @@
 //! Names and units here are the API: snake_case, numbers with their unit in the key, what is not known is absent.
 
 use crate::core::{Cluster, Explanation, beat_of};
-use crate::round::layout_of;
-use saetta_model::parallelism::ExecutorId;
+use crate::round::{layout_of, plan_cores};
+use saetta_model::parallelism::{ExecutorId, Layout};
 use saetta_model::{Assignment, Name, TopologyRecord, TopologyState};
 use saetta_sched_host::How;
 use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// One topology in a list.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -38,7 +39,7 @@ pub(crate) struct Full {
     pub(crate) summary: Summary,
     pub(crate) binary: String,
     pub(crate) args: Vec<String>,
-    pub(crate) config: std::collections::BTreeMap<String, String>,
+    pub(crate) config: BTreeMap<String, String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) scheduled: Option<Scheduled>,
     pub(crate) notes: Vec<String>,
@@ -93,6 +94,9 @@ pub(crate) struct Executor {
     /// As the assignment says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) core_assigned: Option<u32>,
+    /// Why that one. Absent where the planner would choose another today.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) core_why: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) started_ms: Option<u64>,
     pub(crate) executed: u64,
@@ -159,6 +163,7 @@ pub(crate) fn full(cluster: &Cluster, record: &TopologyRecord, explanation: Opti
             ended: beat.is_some_and(|b| b.ended),
         }
     });
+    let whys = layout.as_ref().map(|l| core_whys(record, l, assignment)).unwrap_or_default();
     let executors = layout.iter().flat_map(|l| &l.components).flat_map(|c| c.executors.iter().map(move |e| (c, *e)));
     Full {
         summary: summary(cluster, record),
@@ -168,11 +173,25 @@ pub(crate) fn full(cluster: &Cluster, record: &TopologyRecord, explanation: Opti
         scheduled: explanation.and_then(|e| e.how.as_ref()).map(scheduled),
         notes,
         workers: workers.collect(),
-        executors: executors.map(|(component, id)| executor(cluster, record, component.id.clone(), id)).collect(),
+        executors: executors.map(|(component, id)| executor(cluster, record, component.id.clone(), id, whys.get(&id))).collect(),
     }
 }
 
-fn executor(cluster: &Cluster, record: &TopologyRecord, component: Name, id: ExecutorId) -> Executor {
+/// Reasons for cores. They are not stored: the planner, asked again, gives the same answer.
+fn core_whys(record: &TopologyRecord, layout: &Layout, assignment: Option<&Assignment>) -> BTreeMap<ExecutorId, String> {
+    let known: BTreeSet<ExecutorId> = layout.executors().map(|(_, id)| id).collect();
+    let mut whys = BTreeMap::new();
+    for worker in assignment.into_iter().flat_map(|a| &a.workers).filter(|w| !w.cores.is_empty()) {
+        let assigned: BTreeMap<ExecutorId, u32> =
+            worker.executors.iter().filter(|e| known.contains(&e.id)).map(|e| (e.id, e.core)).collect();
+        let executors: Vec<ExecutorId> = assigned.keys().copied().collect();
+        let placed = plan_cores(record, layout, &executors, &worker.cores);
+        whys.extend(placed.into_iter().filter(|p| assigned[&p.id] == p.core).map(|p| (p.id, p.reason.to_string())));
+    }
+    whys
+}
+
+fn executor(cluster: &Cluster, record: &TopologyRecord, component: Name, id: ExecutorId, core_why: Option<&String>) -> Executor {
     let assignment = cluster.assignments.get(&record.id);
     let placed = assignment.into_iter().flat_map(|a| &a.workers).find_map(|p| p.executors.iter().find(|e| e.id == id).map(|e| (p, e)));
     let beat = placed.and_then(|(p, _)| beat_of(cluster, &record.id, p)).and_then(|b| b.executors.iter().find(|e| e.id == id));
@@ -184,6 +203,7 @@ fn executor(cluster: &Cluster, record: &TopologyRecord, component: Name, id: Exe
         port: placed.map(|(p, _)| p.slot.port),
         core: beat.map(|b| b.core),
         core_assigned: placed.map(|(_, e)| e.core),
+        core_why: core_why.cloned(),
         started_ms: placed.map(|(_, e)| e.started_ms),
         executed: beat.map_or(0, |b| b.executed),
         emitted: beat.map_or(0, |b| b.emitted),

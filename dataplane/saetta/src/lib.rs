@@ -9,6 +9,7 @@ extern crate self as saetta;
 
 mod bench;
 mod component;
+mod core_plan;
 mod direct;
 #[expect(unsafe_code, reason = "hands frames of a known stream to typed code: archives are viewed in place")]
 mod dispatch;

@@ -1,6 +1,7 @@
-//! The lives of a topology binary: `describe`, `run`, `bench`, `worker`. All build the same graph from the same function.
+//! The lives of a topology binary: `describe`, `plan`, `run`, `bench`, `worker`. All build the same graph from the same function.
 
 use crate::bench::HiccupMeter;
+use crate::core_plan::CorePlan;
 use crate::run::{RunOptions, run};
 use crate::topology::{AtEnd, Topology};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -33,6 +34,9 @@ enum Life<A: Args> {
         /// No progress on standard error
         #[arg(long, short)]
         quiet: bool,
+        /// Print on standard error which executor is on which core, and why
+        #[arg(long)]
+        plan: bool,
         #[command(flatten)]
         args: A,
     },
@@ -52,6 +56,14 @@ enum Life<A: Args> {
     },
     /// Print the topology as JSON; starts nothing, opens nothing
     Describe {
+        #[command(flatten)]
+        args: A,
+    },
+    /// Print which executor `run` would put on which core of this machine, and why; starts nothing
+    Plan {
+        /// Set a configuration key: KEY=VALUE (may be repeated)
+        #[arg(long = "set", value_name = "KEY=VALUE")]
+        set: Vec<String>,
         #[command(flatten)]
         args: A,
     },
@@ -94,7 +106,11 @@ pub fn main<A: Args>(name: &'static str, topology: fn(&mut Topology, A) -> crate
     let cli = Cli::<A>::from_arg_matches(&matches).unwrap_or_else(|e| e.exit());
     let result = match cli.life {
         Life::Describe { args } => built(topology, args).and_then(|(program, _)| describe(&program)),
-        Life::Run { set, quiet, args } => built(topology, args).and_then(|(program, end)| run_life(&program, end, &set, quiet)),
+        Life::Plan { set, args } => built(topology, args).and_then(|(program, _)| plan_life(&program, &set)),
+        Life::Run { set, quiet, plan, args } => {
+            let options = RunOptions { quiet, plan, ..RunOptions::default() };
+            built(topology, args).and_then(|(program, end)| run_life(&program, end, &set, &options))
+        }
         Life::Bench { rate_per_sec, seconds, set, args } => {
             built(topology, args).and_then(|(program, _)| bench_life(&program, &set, rate_per_sec, seconds))
         }
@@ -147,9 +163,15 @@ fn configured(program: &Program, set: &[String]) -> Result<Config, Exit> {
     Ok(config)
 }
 
-fn run_life(program: &Program, end: Option<AtEnd>, set: &[String], quiet: bool) -> Result<(), Exit> {
+fn plan_life(program: &Program, set: &[String]) -> Result<(), Exit> {
     let config = configured(program, set)?;
-    let summary = run(program, &config, &RunOptions { quiet, ..RunOptions::default() }).map_err(|e| exit(FAILED)(e.to_string()))?;
+    let plan = CorePlan::new(program, &config, &RunOptions::default()).map_err(|e| exit(FAILED)(e.to_string()))?;
+    print(&plan.to_string())
+}
+
+fn run_life(program: &Program, end: Option<AtEnd>, set: &[String], options: &RunOptions) -> Result<(), Exit> {
+    let config = configured(program, set)?;
+    let summary = run(program, &config, options).map_err(|e| exit(FAILED)(e.to_string()))?;
     match end {
         Some(end) => end(&summary).map_err(|e| exit(FAILED)(e.to_string())),
         None => print(&summary.to_string()),

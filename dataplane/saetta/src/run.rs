@@ -2,11 +2,12 @@
 //!
 //! Before: `lives.rs` has a program and options. After: the engine has ended, and the summary is printed or handed to the topology.
 
-use saetta_engine::{Command, Engine, EnginePlan, ErrorReport, Options, PlanError, PlannedExecutor, Program, Shared, allowed_cores};
+use crate::core_plan::CorePlan;
+use saetta_engine::{Command, Engine, ErrorReport, Program, Running, Shared};
 use saetta_model::config::Config;
-use saetta_model::cores::{self, Reason};
-use saetta_model::parallelism::{ExecutorId, Layout};
+use saetta_model::parallelism::Layout;
 use saetta_model::topology::ComponentKind;
+use saetta_worker::LoopWatch;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,6 +21,8 @@ use std::time::{Duration, Instant};
 pub struct RunOptions {
     /// No progress on standard error.
     pub quiet: bool,
+    /// Print on standard error which executor is on which core, and why.
+    pub plan: bool,
     /// Cores to use; empty = those this process may run on.
     pub cores: Vec<u32>,
     /// Open-loop rate of each spout executor, `next` calls a second.
@@ -89,13 +92,20 @@ pub struct Summary {
 const EXIT_INTERRUPTED: i32 = 130;
 /// How often the end is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
+/// How often loops are looked at that may be held up in user code.
+const WATCH_EVERY: Duration = Duration::from_millis(50);
+/// Newest lines kept in `Summary::errors`.
+const ERRORS_MAX: usize = 1024;
 /// Progress lines on a terminal, and elsewhere.
 const PROGRESS_EVERY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
 
 /// Runs a program to its end. The error is one line; a component that failed for good, or a plan that does not fit.
 pub fn run(program: &Program, config: &Config, options: &RunOptions) -> crate::Result<Summary> {
-    let layout = Layout::new(&program.spec, config)?;
-    let engine = Engine::build(program, &plan(program, config, layout.clone(), options)?, false)?;
+    let plan = CorePlan::new(program, config, options)?;
+    if options.plan {
+        eprintln!("{plan}");
+    }
+    let engine = Engine::build(program, &plan.engine, false)?;
     let memory = engine.memory().to_vec();
     let interrupted = interrupted();
     let running = engine.start()?;
@@ -104,6 +114,7 @@ pub fn run(program: &Program, config: &Config, options: &RunOptions) -> crate::R
 
     let shared = running.shared.clone();
     let mut progress = Progress::new(options.quiet);
+    let mut watch = Watch { loops: LoopWatch::new(&running, plan.engine.options.blocking_loops.clone(), started), next: started };
     let mut errors = Vec::new();
     let mut told_to_end = false;
     while !shared.ended() && shared.fatal.get().is_none() {
@@ -114,6 +125,7 @@ pub fn run(program: &Program, config: &Config, options: &RunOptions) -> crate::R
         }
         progress.look(&shared, started);
         collect(&shared, &mut errors);
+        watch.look(&running, &mut errors);
         std::thread::sleep(LOOK_EVERY);
     }
     let elapsed_sec = started.elapsed().as_secs_f64();
@@ -121,42 +133,7 @@ pub fn run(program: &Program, config: &Config, options: &RunOptions) -> crate::R
     progress.done();
     collect(&shared, &mut errors);
     let histogram_ns = stopped.map_err(|ErrorReport { component, text }| format!("{component}: {text}"))?;
-    Ok(summarise(program, &layout, &shared, elapsed_sec, histogram_ns, errors, memory))
-}
-
-/// Where everything runs: `executor.core` by hand, else the planner over the cores there are.
-pub(crate) fn plan(program: &Program, config: &Config, layout: Layout, options: &RunOptions) -> crate::Result<EnginePlan> {
-    let allowed = if options.cores.is_empty() { allowed_cores() } else { options.cores.clone() };
-    let working = layout.components.iter().filter(|c| c.kind != ComponentKind::Acker).map(|c| c.executors.len()).sum::<usize>();
-    let mut by_hand = BTreeMap::new();
-    for component in &program.spec.components {
-        let text = component.config.get("executor.core").map(String::as_str).or(config.text("executor.core"));
-        if let Some(core) = text.and_then(|t| t.parse::<u32>().ok()) {
-            if !allowed.contains(&core) {
-                return Err(PlanError(format!(
-                    "component `{}`: executor.core = {core}, and this process may run on {allowed:?} only",
-                    component.id
-                ))
-                .into());
-            }
-            by_hand.insert(component.id.to_string(), core);
-        }
-    }
-    let n_cores = allowed.len().min(working.max(1)).min(saetta_engine::LOOPS_MAX);
-    let mut cores: Vec<u32> = allowed[..n_cores].to_vec();
-    cores.extend(by_hand.values().filter(|c| !allowed[..n_cores].contains(c)));
-    cores.sort_unstable();
-    cores.dedup();
-    let all: Vec<ExecutorId> = layout.executors().map(|(_, e)| e).collect();
-    let placed = cores::plan(&program.spec, &layout, &all, &cores, &|id| by_hand.get(id).copied());
-    let executors = placed
-        .iter()
-        .map(|p| PlannedExecutor { id: p.id, on_loop: cores.iter().position(|c| *c == p.core).expect("one of them") })
-        .collect();
-    debug_assert!(placed.iter().all(|p| p.reason == Reason::Planned || !by_hand.is_empty()));
-    let mut bounds = Options::from_config(config)?;
-    bounds.spout_rate_per_sec = options.rate_per_sec;
-    Ok(EnginePlan { layout, cores, executors, remotes: Vec::new(), options: bounds })
+    Ok(summarise(program, &plan.engine.layout, &shared, elapsed_sec, histogram_ns, errors, memory))
 }
 
 /// A flag that the first Ctrl-C or SIGTERM sets; the second one ends the process, should the topology not end by itself.
@@ -172,12 +149,37 @@ fn interrupted() -> Arc<AtomicBool> {
 
 fn collect(shared: &Shared, errors: &mut Vec<String>) {
     while let Some(report) = shared.reports.pop() {
-        let line = format!("{}: {}", report.component, report.text);
-        eprintln!("{line}");
-        if errors.len() == 1024 {
-            errors.remove(0);
+        tell(errors, format!("{}: {}", report.component, report.text));
+    }
+}
+
+fn tell(errors: &mut Vec<String>, line: String) {
+    eprintln!("{line}");
+    if errors.len() == ERRORS_MAX {
+        errors.remove(0);
+    }
+    errors.push(line);
+}
+
+/// Looks whether user code holds up a loop. The others go on, so does this thread.
+struct Watch {
+    loops: LoopWatch,
+    next: Instant,
+}
+
+impl Watch {
+    fn look(&mut self, running: &Running, errors: &mut Vec<String>) {
+        let now = Instant::now();
+        if now < self.next {
+            return;
         }
-        errors.push(line);
+        self.next = now + WATCH_EVERY;
+        for note in self.loops.look(running, now) {
+            match note.component {
+                Some(component) => tell(errors, format!("{component}: {}", note.text)),
+                None => eprintln!("{}", note.text),
+            }
+        }
     }
 }
 

@@ -232,6 +232,12 @@ macro_rules! common {
             self.inner.config("executor.core", core.to_string());
             self
         }
+        /// Its calls block (a database, a file, a lock): each executor gets a thread of its own, so that no other component waits with it.
+        #[must_use]
+        pub fn blocking(mut self) -> Self {
+            self.inner.config("executor.blocking", true.to_string());
+            self
+        }
         /// A key of this component's configuration.
         #[must_use]
         pub fn config(mut self, key: &str, value: impl ToString) -> Self {

@@ -8,14 +8,16 @@
 #![forbid(unsafe_code)]
 
 mod boot;
-mod delays;
 mod log;
+mod loop_watch;
 mod peers;
 mod place;
 mod rate;
 mod stuck;
 mod supervisor;
 mod watchdog;
+
+pub use loop_watch::{LoopNote, LoopWatch};
 
 use saetta_engine::{ErrorReport, PlanError, Program};
 use saetta_model::Name;

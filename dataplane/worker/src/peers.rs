@@ -3,7 +3,9 @@
 //! Before: `place.rs` says which links an assignment wants. After: `watchdog.rs` dials, and asks here about every claim.
 //! The worker with the lower index dials, so two workers never hold two links for the same pair of loops.
 
+use crate::place;
 use saetta_model::assignment::{Assignment, Placement};
+use saetta_model::loops::LoopRule;
 use saetta_transport::TargetKey;
 use saetta_transport::handshake::{Claim, Refusal};
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,6 +25,8 @@ pub(crate) struct Other {
 pub(crate) struct Peers {
     own_index: u32,
     own_loops: u32,
+    /// How any worker of the topology numbers its loops.
+    rule: LoopRule,
     /// By placement id: what the newest assignment known names.
     others: BTreeMap<u64, Other>,
     links: BTreeSet<TargetKey>,
@@ -33,10 +37,11 @@ pub(crate) struct Peers {
 }
 
 impl Peers {
-    pub(crate) fn new(assignment: &Assignment, own: &Placement, links: BTreeSet<TargetKey>) -> Self {
+    pub(crate) fn new(assignment: &Assignment, own: &Placement, rule: &LoopRule, links: BTreeSet<TargetKey>) -> Self {
         let mut peers = Peers {
             own_index: own.index,
-            own_loops: own.cores.len() as u32,
+            own_loops: n_loops(rule, own),
+            rule: rule.clone(),
             others: BTreeMap::new(),
             links: BTreeSet::new(),
             starts: BTreeMap::new(),
@@ -51,7 +56,7 @@ impl Peers {
         let other = |w: &Placement| {
             let host = assignment.hosts.get(&w.slot.node).cloned().unwrap_or_default();
             let name = format!("{}:{}", w.slot.node, w.slot.port);
-            Other { index: w.index, host, port: w.slot.port, n_loops: w.cores.len() as u32, name }
+            Other { index: w.index, host, port: w.slot.port, n_loops: n_loops(&self.rule, w), name }
         };
         self.others = assignment.workers.iter().filter(|w| w.id != own.id).map(|w| (w.id, other(w))).collect();
         self.starts.retain(|id, _| self.others.contains_key(id));
@@ -111,10 +116,14 @@ impl Peers {
     }
 }
 
+/// An executor on a core its worker does not have leaves none; `place::links` has refused such an assignment before.
+fn n_loops(rule: &LoopRule, worker: &Placement) -> u32 {
+    place::loops(rule, worker).map_or(0, |l| l.cores.len() as u32)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::place;
     use saetta_model::Name;
     use saetta_model::assignment::ExecutorPlace;
     use saetta_model::cluster::SlotId;
@@ -178,7 +187,8 @@ mod tests {
     fn peers_of(assignment: &Assignment, id: u64) -> Peers {
         let (spec, layout) = topology();
         let own = place::placement(assignment, id).unwrap();
-        Peers::new(assignment, own, place::links(&spec, &layout, assignment, own).unwrap())
+        let rule = LoopRule::default();
+        Peers::new(assignment, own, &rule, place::links(&spec, &layout, &rule, assignment, own).unwrap())
     }
 
     fn claim(placement: u64, start: u64, index: u32, from_loop: u32, to_loop: u32) -> Claim {
@@ -217,6 +227,24 @@ mod tests {
     }
 
     #[test]
+    fn with_a_loop_per_executor_both_sides_count_executors() {
+        // x: a[1] and b[3] on one core, loops 0 and 1. y: a[2] and b[4], loops 0 and 1.
+        let all = assignment(vec![worker("x", 10, 0, &[4], &[(1, 4), (3, 4)]), worker("y", 20, 1, &[6], &[(2, 6), (4, 6)])]);
+        let (spec, layout) = topology();
+        let rule = LoopRule { mode: saetta_model::loops::Mode::Dedicated, ..LoopRule::default() };
+        let peers = |id| {
+            let own = place::placement(&all, id).unwrap();
+            Peers::new(&all, own, &rule, place::links(&spec, &layout, &rule, &all, own).unwrap())
+        };
+        let (x, mut y) = (peers(10), peers(20));
+        let dialled: Vec<_> = x.dialled().map(|(key, _)| (key.local_loop, key.remote_loop)).collect();
+        assert_eq!(dialled, [(0, 1), (1, 0)]);
+        y.admit(&claim(10, 1, 0, 0, 1)).unwrap();
+        y.admit(&claim(10, 1, 0, 1, 0)).unwrap();
+        assert!(y.admit(&claim(10, 1, 0, 0, 2)).unwrap_err().0.contains("no such loops"));
+    }
+
+    #[test]
     fn an_update_forgets_who_left_and_admits_who_came() {
         let before = assignment(vec![worker("x", 10, 0, &[4], &[(1, 4)]), worker("y", 20, 1, &[6], &[(3, 6)])]);
         let mut y = peers_of(&before, 20);
@@ -224,7 +252,7 @@ mod tests {
         let after = assignment(vec![worker("x", 11, 0, &[4], &[(1, 4)]), worker("y", 20, 1, &[6], &[(3, 6)])]);
         let (spec, layout) = topology();
         let own = place::placement(&after, 20).unwrap();
-        y.update(&after, own, place::links(&spec, &layout, &after, own).unwrap());
+        y.update(&after, own, place::links(&spec, &layout, &LoopRule::default(), &after, own).unwrap());
         y.admit(&claim(10, 8, 0, 0, 0)).unwrap_err();
         y.admit(&claim(11, 1, 0, 0, 0)).unwrap();
     }
@@ -244,10 +272,10 @@ mod tests {
         let config = place::config(&BTreeMap::new(), &BTreeMap::new()).unwrap();
         let plan = |own: &Placement| {
             let options = saetta_engine::Options::from_config(&config).unwrap();
-            place::plan(layout.clone(), options, &assignment(vec![own.clone()]), own).map(|_| ())
+            place::plan(layout.clone(), options, &LoopRule::default(), &assignment(vec![own.clone()]), own).map(|_| ())
         };
         plan(&worker("y", 1, 0, &[6], &[(1, 6)])).unwrap();
         assert!(plan(&worker("y", 1, 0, &[6], &[(9, 6)])).unwrap_err().contains("executor [9]"));
-        assert!(plan(&worker("y", 1, 0, &[6], &[(1, 7)])).unwrap_err().contains("on core 7"));
+        assert!(plan(&worker("y", 1, 0, &[6], &[(1, 7)])).unwrap_err().contains("executor [1]"));
     }
 }

@@ -1,12 +1,13 @@
 //! From an assignment to what one worker runs and whom it is linked with. Pure: no clock, no I/O.
 //!
 //! Before: record, assignment and this worker's placement id. After: `saetta_engine::EnginePlan`, and `peers.rs` has the links.
-//! Loop i of a worker runs on the i-th of its placement's cores, on both sides of every link.
+//! Loops are numbered by `saetta_model::loops`, on both sides of every link alike.
 
 use saetta_engine::{EnginePlan, Options, PlannedExecutor, RemoteExecutor};
 use saetta_model::Config;
-use saetta_model::assignment::{Assignment, ExecutorPlace, Placement};
+use saetta_model::assignment::{Assignment, Placement};
 use saetta_model::config::Source;
+use saetta_model::loops::{LoopRule, Loops};
 use saetta_model::parallelism::{ExecutorId, Layout};
 use saetta_model::topology::TopologySpec;
 use saetta_transport::TargetKey;
@@ -24,49 +25,64 @@ pub(crate) fn placement(assignment: &Assignment, id: u64) -> Option<&Placement> 
     assignment.workers.iter().find(|w| w.id == id)
 }
 
-fn loop_of(placement: &Placement, executor: &ExecutorPlace) -> Result<u32, String> {
-    let at = placement.cores.iter().position(|c| *c == executor.core);
-    at.map(|i| i as u32).ok_or_else(|| {
+/// The loops of a worker.
+pub(crate) fn loops(rule: &LoopRule, placement: &Placement) -> Result<Loops, String> {
+    let executors = placement.executors.iter().map(|e| (e.id, e.core));
+    rule.loops(&placement.cores, executors).map_err(|id| {
         format!(
-            "the assignment puts executor {} of worker {}:{} on core {}, and that worker has cores {:?}",
-            executor.id, placement.slot.node, placement.slot.port, executor.core, placement.cores
+            "the assignment puts executor {id} of worker {}:{} on a core that is none of its cores {:?}",
+            placement.slot.node, placement.slot.port, placement.cores
         )
     })
 }
 
 /// Everything the engine is built from. Errors: the assignment names executors or cores that do not exist.
-pub(crate) fn plan(layout: Layout, options: Options, assignment: &Assignment, own: &Placement) -> Result<EnginePlan, String> {
+pub(crate) fn plan(
+    layout: Layout,
+    options: Options,
+    rule: &LoopRule,
+    assignment: &Assignment,
+    own: &Placement,
+) -> Result<EnginePlan, String> {
     let known: BTreeSet<ExecutorId> = layout.executors().map(|(_, id)| id).collect();
     if let Some(stranger) = own.executors.iter().find(|e| !known.contains(&e.id)) {
         return Err(format!("the assignment places executor {}, which this topology does not have", stranger.id));
     }
-    let executors: Result<Vec<_>, String> =
-        own.executors.iter().map(|e| Ok(PlannedExecutor { id: e.id, on_loop: loop_of(own, e)? as usize })).collect();
-    let remotes = remotes(assignment, own)?;
-    Ok(EnginePlan { layout, cores: own.cores.clone(), executors: executors?, remotes, options })
+    let loops = loops(rule, own)?;
+    let executors = loops.of.iter().map(|(id, on_loop)| PlannedExecutor { id: *id, on_loop: *on_loop }).collect();
+    let remotes = remotes(rule, assignment, own)?;
+    Ok(EnginePlan { layout, cores: loops.cores, executors, remotes, options: Options { blocking_loops: loops.blocking, ..options } })
 }
 
 /// Executors that other workers hold.
-pub(crate) fn remotes(assignment: &Assignment, own: &Placement) -> Result<Vec<RemoteExecutor>, String> {
-    let others = assignment.workers.iter().filter(|w| w.id != own.id);
-    others
-        .flat_map(|w| w.executors.iter().map(move |e| Ok(RemoteExecutor { id: e.id, placement: w.id, on_loop: loop_of(w, e)? })))
-        .collect()
+pub(crate) fn remotes(rule: &LoopRule, assignment: &Assignment, own: &Placement) -> Result<Vec<RemoteExecutor>, String> {
+    let mut all = Vec::new();
+    for worker in assignment.workers.iter().filter(|w| w.id != own.id) {
+        let loops = loops(rule, worker)?;
+        all.extend(loops.of.iter().map(|(id, on_loop)| RemoteExecutor { id: *id, placement: worker.id, on_loop: *on_loop as u32 }));
+    }
+    Ok(all)
 }
 
 /// One link for each of our loops and each loop of another worker between which tuples may flow, either way.
-pub(crate) fn links(spec: &TopologySpec, layout: &Layout, assignment: &Assignment, own: &Placement) -> Result<BTreeSet<TargetKey>, String> {
+pub(crate) fn links(
+    spec: &TopologySpec,
+    layout: &Layout,
+    rule: &LoopRule,
+    assignment: &Assignment,
+    own: &Placement,
+) -> Result<BTreeSet<TargetKey>, String> {
     let component: BTreeMap<ExecutorId, &str> = layout.executors().map(|(c, id)| (id, layout.components[c].id.as_str())).collect();
     let edges: BTreeSet<(&str, &str)> =
         spec.components.iter().flat_map(|c| c.inputs.iter().map(|i| (i.from.as_str(), c.id.as_str()))).collect();
     let mut links = BTreeSet::new();
+    let own_loops = loops(rule, own)?;
     for worker in assignment.workers.iter().filter(|w| w.id != own.id) {
-        for theirs in &worker.executors {
-            for ours in &own.executors {
-                let (Some(a), Some(b)) = (component.get(&ours.id), component.get(&theirs.id)) else { continue };
+        for (theirs, remote_loop) in &loops(rule, worker)?.of {
+            for (ours, local_loop) in &own_loops.of {
+                let (Some(a), Some(b)) = (component.get(ours), component.get(theirs)) else { continue };
                 if edges.contains(&(a, b)) || edges.contains(&(b, a)) {
-                    let (local_loop, remote_loop) = (loop_of(own, ours)?, loop_of(worker, theirs)?);
-                    links.insert(TargetKey { placement: worker.id, local_loop, remote_loop });
+                    links.insert(TargetKey { placement: worker.id, local_loop: *local_loop as u32, remote_loop: *remote_loop as u32 });
                 }
             }
         }

@@ -4,17 +4,17 @@
 //! A loop that is stuck in user code stops none of this.
 
 use crate::boot::Signals;
-use crate::delays::Delays;
+use crate::loop_watch::LoopWatch;
 use crate::peers::Peers;
 use crate::rate::Rate;
-use crate::stuck::{Change, Stuck};
 use crate::supervisor::{Event, Supervisor};
 use crate::{WorkerArgs, WorkerError, log, place};
-use saetta_engine::{Command, Engine, ErrorReport, ExecutorStats, Options, Program, RemoteExecutor, Running};
+use saetta_engine::{Command, Engine, EnginePlan, ErrorReport, ExecutorStats, Options, Program, RemoteExecutor, Running};
 use saetta_model::Name;
 use saetta_model::assignment::{Assignment, Placement};
 use saetta_model::beat::ExecutorBeat;
 use saetta_model::local::{BEAT_EVERY, FromWorker, ToWorker};
+use saetta_model::loops::LoopRule;
 use saetta_model::parallelism::Layout;
 use saetta_model::record::TopologyRecord;
 use saetta_model::topology::TopologySpec;
@@ -63,6 +63,7 @@ pub(crate) struct Watchdog {
     topology: Name,
     spec: TopologySpec,
     layout: Layout,
+    rule: LoopRule,
     own: Placement,
     host: String,
     record: TopologyRecord,
@@ -74,8 +75,7 @@ pub(crate) struct Watchdog {
     signals: Signals,
     running: Running,
     executors: Vec<Arc<ExecutorStats>>,
-    stuck: Stuck,
-    delays: Delays,
+    loops: LoopWatch,
     reports: Rate,
     /// Spouts as last commanded.
     spouts_on: bool,
@@ -114,9 +114,10 @@ impl Watchdog {
         let mut options = Options::from_config(&config)?;
         options.alone = own.share <= 1;
         let memory_max = options.memory_bytes;
-        let plan = place::plan(layout.clone(), options, &assignment, &own).map_err(WorkerError::Topology)?;
+        let rule = LoopRule::new(&program.spec, &layout, &config);
+        let plan = place::plan(layout.clone(), options, &rule, &assignment, &own).map_err(WorkerError::Topology)?;
         let routes = plan.remotes.clone();
-        let links = place::links(&program.spec, &layout, &assignment, &own).map_err(WorkerError::Topology)?;
+        let links = place::links(&program.spec, &layout, &rule, &assignment, &own).map_err(WorkerError::Topology)?;
 
         let host = assignment.hosts.get(&own.slot.node).cloned().unwrap_or_default();
         let bind = address(&host, args.port).map_err(|e| WorkerError::Topology(format!("own address {host:?}: {e}")))?;
@@ -132,15 +133,16 @@ impl Watchdog {
         let connector = Connector::new(ConnectorOptions { bind, key, identity }).map_err(WorkerError::Listen)?;
         let linked = layout.workers_wanted > 1 || assignment.workers.len() > 1;
         let engine = Engine::build(&program, &plan, linked)?;
-        log::info(&topology, &describe(args, &assignment, &own, &layout, engine.memory(), memory_max));
+        log::info(&topology, &describe(args, &assignment, &own, &layout, &plan, engine.memory(), memory_max));
         let running = engine.start()?;
         let now = Instant::now();
         Ok(Some(Watchdog {
             id: args.placement,
             topology,
             spec: program.spec,
-            peers: Peers::new(&assignment, &own, links),
+            peers: Peers::new(&assignment, &own, &rule, links),
             layout,
+            rule,
             own,
             host,
             record,
@@ -150,8 +152,7 @@ impl Watchdog {
             supervisor,
             signals,
             executors: running.shared.executors(),
-            stuck: Stuck::new(running.handles.len(), now),
-            delays: Delays::of_loops(running.handles.len()),
+            loops: LoopWatch::new(&running, plan.options.blocking_loops, now),
             running,
             reports: Rate::new(REPORT_BURST, REPORT_EVERY, now),
             spouts_on: false,
@@ -207,7 +208,7 @@ impl Watchdog {
     }
 
     fn wait(&mut self, wait_max: Duration) {
-        let Watchdog { running, connector, peers, supervisor, signals, executors, stuck, .. } = self;
+        let Watchdog { running, connector, peers, supervisor, signals, executors, loops, .. } = self;
         let shared = running.shared.clone();
         let mut decide = |claim: &saetta_transport::Claim| match claim.role {
             Role::Probe => {
@@ -215,7 +216,7 @@ impl Watchdog {
                 let executed = sum(|e| e.executed.load(Ordering::Relaxed));
                 Ok(Admission::Probe { executed, emitted: sum(|e| e.emitted.load(Ordering::Relaxed)) })
             }
-            Role::Link if stuck.is_stuck(claim.to_loop as usize) => Err(Refusal("that loop is held up in user code".into())),
+            Role::Link if loops.is_stuck(claim.to_loop as usize) => Err(Refusal("that loop is held up in user code".into())),
             Role::Link => peers.admit(claim).map(|()| Admission::Link),
         };
         let mut events = Vec::new();
@@ -311,27 +312,10 @@ impl Watchdog {
     }
 
     fn watch_loops(&mut self, now: Instant) {
-        let turns: Vec<u64> = self.running.shared.loops.iter().map(|l| l.turns.load(Ordering::Relaxed)).collect();
-        let delays = &self.delays;
-        for change in self.stuck.look(now, turns.into_iter(), |l| delays.of(l)) {
-            let (Change::Stuck(l) | Change::Starved(l, ..) | Change::GoesOn(l, _)) = change;
-            let executors = &self.running.shared.loops[l].executors;
-            let names = executors.iter().map(|e| format!("{}{}", e.component, e.id)).collect::<Vec<_>>().join(", ");
-            match change {
-                Change::Stuck(_) => {
-                    // Which of them it is, the loop cannot say while it is held up; the first one stands for all.
-                    let component = executors.first().map_or_else(|| Name::system("__system"), |e| e.component.clone());
-                    self.report(&component, &format!("core loop {l} stands still, held up in user code of one of: {names}"));
-                }
-                Change::Starved(_, waited, still) => {
-                    let (waited, still) = (waited.as_secs_f64(), still.as_secs_f64());
-                    let text =
-                        format!("core loop {l} ({names}) waited {waited:.1} of {still:.1} s for core {}: others use it", self.own.cores[l]);
-                    log::info(&self.topology, &text);
-                }
-                Change::GoesOn(_, still) => {
-                    log::info(&self.topology, &format!("core loop {l} goes on after {:.1} s: {names}", still.as_secs_f64()));
-                }
+        for note in self.loops.look(&self.running, now) {
+            match note.component {
+                Some(component) => self.report(&component, &note.text),
+                None => log::info(&self.topology, &note.text),
             }
         }
     }
@@ -387,8 +371,8 @@ impl Watchdog {
         if let Some(why) = place::needs_restart(&self.own, &own).or(moved) {
             return Ok(Some(End::Restart(format!("assignment {version}: {why}"))));
         }
-        let routes = place::remotes(&assignment, &own)?;
-        let links = place::links(&self.spec, &self.layout, &assignment, &own)?;
+        let routes = place::remotes(&self.rule, &assignment, &own)?;
+        let links = place::links(&self.spec, &self.layout, &self.rule, &assignment, &own)?;
         self.peers.update(&assignment, &own, links);
         if routes != self.routes {
             // Before any link of the new peers: commands keep their order.
@@ -518,7 +502,7 @@ impl Watchdog {
 
     /// Executors of loops that stand still; empty = none does.
     fn held_up(&self) -> String {
-        let stuck = (0..self.running.shared.loops.len()).filter(|l| self.stuck.is_stuck(*l));
+        let stuck = (0..self.running.shared.loops.len()).filter(|l| self.loops.is_stuck(*l));
         let all = stuck.flat_map(|l| self.running.shared.loops[l].executors.iter()).map(|e| format!("{}{}", e.component, e.id));
         all.collect::<Vec<_>>().join(", ")
     }
@@ -561,12 +545,13 @@ fn describe(
     assignment: &Assignment,
     own: &Placement,
     layout: &Layout,
+    plan: &EnginePlan,
     memory: &[(&'static str, u64)],
     memory_max: u64,
 ) -> String {
     let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
-    let loops = own.cores.iter().enumerate().map(|(i, core)| {
-        let here = own.executors.iter().filter(|e| e.core == *core);
+    let loops = plan.cores.iter().enumerate().map(|(i, core)| {
+        let here = plan.executors.iter().filter(|e| e.on_loop == i);
         let names = here.map(|e| format!(" {}{}", layout.component_of(e.id.first).map_or("?", |c| c.id.as_str()), e.id));
         format!("loop {i} on core {core}:{}", names.collect::<String>())
     });

@@ -65,6 +65,13 @@ pub const KEYS: &[Key] = &[
         "file (mode 0600) whose content authenticates supervisors to nimbus; default: `cluster.secret` in nimbus.dir, made at first start",
     ),
     key(
+        "executor.blocking",
+        Scope::Component,
+        Kind::Word(&["false", "true"]),
+        "false",
+        "true for a component whose calls block: each of its executors has a thread of its own, which parks when idle and shares its core",
+    ),
+    key(
         "executor.core",
         Scope::Component,
         Kind::Count(0, 4095),
@@ -224,6 +231,13 @@ pub const KEYS: &[Key] = &[
         "MiB a worker's lanes, inboxes, outboxes and pools may add up to; a larger sum refuses to start",
     ),
     key(
+        "worker.mode",
+        Scope::Topology,
+        Kind::Word(&["shared", "dedicated"]),
+        "shared",
+        "shared: one loop per core runs all its executors; dedicated: one loop per executor (64 in a worker), which share cores",
+    ),
+    key(
         "worker.outbox.bytes",
         Scope::Topology,
         Kind::Bytes(64 << 10, 1 << 34),
@@ -242,7 +256,7 @@ pub const KEYS: &[Key] = &[
         Scope::Topology,
         Kind::Word(&["spin", "hybrid", "yield", "park"]),
         "hybrid",
-        "how a core loop waits when it finds no work",
+        "how a core loop waits when it finds no work; where loops share a core, spin yields it and hybrid yields a few times and parks",
     ),
     key("zookeeper.root", Scope::Daemon, Kind::Text(256), "/saetta", "znode under which everything of this cluster lives"),
     key("zookeeper.servers", Scope::Daemon, Kind::Text(4096), "127.0.0.1:2181", "ZooKeeper servers, host:port by comma"),

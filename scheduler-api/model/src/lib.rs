@@ -11,6 +11,7 @@ pub mod cluster;
 pub mod config;
 pub mod cores;
 pub mod local;
+pub mod loops;
 pub mod name;
 pub mod parallelism;
 pub mod record;

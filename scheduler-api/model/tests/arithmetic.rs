@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use saetta_model::assignment::{Assignment, ExecutorPlace, Move, Placement};
 use saetta_model::cluster::{SlotId, divide_cores};
 use saetta_model::config::{Config, Owner, Source};
-use saetta_model::cores::{Reason, plan};
+use saetta_model::cores::{Hints, Reason, plan};
 use saetta_model::name::Name;
 use saetta_model::parallelism::{ExecutorId, Layout, split_tasks};
 use saetta_model::topology::{ComponentKind, ComponentSpec, Format, Grouping, InputSpec, Resources, StreamSpec, TopologySpec};
@@ -154,9 +154,9 @@ proptest! {
         let layout = Layout::new(&spec, &config(1, Some(ackers), None)).unwrap();
         let mine: Vec<ExecutorId> = layout.executors().map(|(_, e)| e).step_by(every).collect();
         let cores: Vec<u32> = (10..10 + n_cores).collect();
-        let placed = plan(&spec, &layout, &mine, &cores, &|_| None);
+        let placed = plan(&spec, &layout, &mine, &cores, &Hints::NONE);
         prop_assert_eq!(placed.iter().map(|p| p.id).collect::<Vec<_>>(), mine);
-        prop_assert!(placed.iter().all(|p| cores.contains(&p.core) && p.reason == Reason::Planned));
+        prop_assert!(placed.iter().all(|p| cores.contains(&p.core) && p.reason != Reason::ByHand));
         // A component with as many executors here as cores, or more, is on all of them.
         for c in layout.components.iter().filter(|c| c.kind != ComponentKind::Acker) {
             let on: Vec<u32> = placed.iter().filter(|p| c.executors.contains(&p.id)).map(|p| p.core).collect();
@@ -173,7 +173,7 @@ proptest! {
         let all: Vec<ExecutorId> = layout.executors().map(|(_, e)| e).collect();
         let cores: Vec<u32> = (0..n_cores).collect();
         let core = hand % n_cores;
-        let placed = plan(&spec, &layout, &all, &cores, &|id| (id == "c00").then_some(core));
+        let placed = plan(&spec, &layout, &all, &cores, &Hints { by_hand: &|id| (id == "c00").then_some(core), ..Hints::NONE });
         let spout = layout.component("c00").unwrap();
         for p in placed {
             prop_assert_eq!(p.reason == Reason::ByHand, spout.executors.contains(&p.id));
@@ -194,6 +194,6 @@ fn neighbours_share_a_core() {
     let spec = chain(&[(1, 0, 1), (1, 0, 1), (1, 0, 1), (1, 0, 1)]);
     let layout = Layout::new(&spec, &config(1, Some(0), None)).unwrap();
     let all: Vec<ExecutorId> = layout.executors().map(|(_, e)| e).collect();
-    let cores: Vec<u32> = plan(&spec, &layout, &all, &[4, 7], &|_| None).iter().map(|p| p.core).collect();
+    let cores: Vec<u32> = plan(&spec, &layout, &all, &[4, 7], &Hints::NONE).iter().map(|p| p.core).collect();
     assert_eq!(cores, [4, 4, 7, 7]);
 }

@@ -74,6 +74,7 @@ fn describe(status: &Value, out: Output) -> String {
         Column { head: "NODE", wide: false, text: |e| text(e, "node") },
         Column { head: "PORT", wide: false, text: |e| text(e, "port") },
         Column { head: "CORE", wide: false, text: |e| text(e, if e.get("core").is_some() { "core" } else { "core_assigned" }) },
+        Column { head: "WHY", wide: true, text: |e| text(e, "core_why") },
         Column { head: "EXECUTED", wide: false, text: |e| text(e, "executed") },
         Column { head: "EMITTED", wide: false, text: |e| text(e, "emitted") },
         Column { head: "TRANSFERRED", wide: true, text: |e| text(e, "transferred") },
