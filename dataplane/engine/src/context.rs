@@ -153,10 +153,10 @@ impl<'a> Cx<'a> {
         self.marks = marks;
     }
 
-    /// The archive of the next frame of `window` for the running task and `stream`, or `None`: the window is used up, the next frame is
+    /// The next frame of `window` for the running task and `stream`, or `None`: the window is used up, the next frame is
     /// another's, a budget is reached, or the executor must not take input. Ends the frame before.
     #[inline(always)]
-    pub fn next_frame<'w>(&mut self, stream: u16, window: &'w [u8]) -> Option<&'w [u8]> {
+    pub fn next_frame<'w>(&mut self, stream: u16, window: &'w [u8]) -> Option<Frame<'w>> {
         if (self.marks.flags != 0 || self.out.attention) && !self.settle() {
             return None;
         }
@@ -173,7 +173,7 @@ impl<'a> Cx<'a> {
         prefetch(window, self.at + PREFETCH_BYTES);
         self.at += frame.bytes.len();
         self.handled += 1;
-        Some(frame.archive())
+        Some(frame)
     }
 
     /// A frame with flags: false when it is no tuple.

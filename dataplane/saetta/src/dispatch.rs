@@ -24,9 +24,9 @@ impl<C> Cx<'_, C> {
 /// Handles frames of stream `S` from the front of `window`.
 pub(crate) fn run<B: Handle<S>, S: StreamType>(bolt: &mut B, stream: u16, window: &[u8], raw: &mut RawCx<'_>) {
     let cx = Cx::<B>::wrap(raw);
-    while let Some(archive) = cx.0.next_frame(stream, window) {
+    while let Some(frame) = cx.0.next_frame(stream, window) {
         // SAFETY: a frame of stream `S` as argued at the head of this file; `topology.rs` puts this function at `S`'s number only.
-        let tuple = unsafe { view::<S::Tuple>(archive) };
+        let tuple = unsafe { view::<S::Tuple>(frame.archive()) };
         if let Err(why) = bolt.on(tuple, cx) {
             cx.0.fail(why);
         }

@@ -111,8 +111,8 @@ impl<B: Bolt> BoltBuilder<'_, B> {
 fn run<B: HandleDyn, S: StreamType>(bolt: &mut B, stream: u16, window: &[u8], raw: &mut RawCx<'_>) {
     let schema = <S::Tuple as Tuple>::schema();
     let cx = Cx::<B>::wrap(raw);
-    while let Some(archive) = cx.0.next_frame(stream, window) {
-        let outcome = match Dyn::new(archive, schema) {
+    while let Some(frame) = cx.0.next_frame(stream, window) {
+        let outcome = match Dyn::new(frame.archive(), schema) {
             Some(tuple) => bolt.on_dyn(tuple, cx),
             // Unreachable for what this process encoded or checked.
             None => Err(Fail::Drop(format!("a tuple of stream `{}` that is cut", S::NAME))),

@@ -8,7 +8,7 @@
 // `#[tuple]` names the crate users depend on, which stands on this one.
 extern crate self as saetta;
 
-use saetta_engine::{Chooser, Component, Cx, Fail, KeyFn, Program, ProgramComponent, Progress};
+use saetta_engine::{Asked, Chooser, Component, Cx, Fail, KeyFn, Program, ProgramComponent, Progress};
 use saetta_model::Name;
 use saetta_model::topology::{ComponentKind, ComponentSpec, FieldSpec, Format, Grouping, InputSpec, Resources, StreamSpec, TopologySpec};
 use saetta_tuple::rkyv::rancor::Failure;
@@ -50,21 +50,16 @@ struct Numbers {
 }
 
 impl Component for Numbers {
-    fn open(&mut self, _: &mut Cx<'_>) -> Result<(), Fail> {
-        Ok(())
-    }
-    fn next(&mut self, cx: &mut Cx<'_>) -> Result<Progress, Fail> {
-        if self.end > 0 && self.next == self.end {
-            return Ok(Progress::Done);
-        }
-        let n = self.next;
-        self.next += 1;
-        cx.emit(0, &Item { key: (n % 97) as u32, seq: n, value: n });
-        Ok(Progress::Busy)
-    }
-    fn handle(&mut self, _: u16, _: &[u8], _: &mut Cx<'_>) {}
-    fn finish(&mut self, _: &mut Cx<'_>) -> Result<(), Fail> {
-        Ok(())
+    fn ask(&mut self, calls: u32, cx: &mut Cx<'_>) -> Asked {
+        cx.ask(calls, |cx| {
+            if self.end > 0 && self.next == self.end {
+                return Ok(Progress::Done);
+            }
+            let n = self.next;
+            self.next += 1;
+            cx.emit(0, &Item { key: (n % 97) as u32, seq: n, value: n });
+            Ok(Progress::Busy)
+        })
     }
 }
 
@@ -94,9 +89,6 @@ impl Component for Middle {
         }
         Ok(())
     }
-    fn next(&mut self, _: &mut Cx<'_>) -> Result<Progress, Fail> {
-        Ok(Progress::Idle)
-    }
     fn handle(&mut self, stream: u16, window: &[u8], cx: &mut Cx<'_>) {
         while let Some(frame) = cx.next_frame(stream, window) {
             let (key, seq, value) = read(frame.archive());
@@ -106,9 +98,6 @@ impl Component for Middle {
             self.emitted += 1;
             cx.emit(0, &Item { key, seq: self.emitted, value });
         }
-    }
-    fn finish(&mut self, _: &mut Cx<'_>) -> Result<(), Fail> {
-        Ok(())
     }
 }
 
@@ -121,12 +110,6 @@ struct Count {
 }
 
 impl Component for Count {
-    fn open(&mut self, _: &mut Cx<'_>) -> Result<(), Fail> {
-        Ok(())
-    }
-    fn next(&mut self, _: &mut Cx<'_>) -> Result<Progress, Fail> {
-        Ok(Progress::Idle)
-    }
     fn handle(&mut self, stream: u16, window: &[u8], cx: &mut Cx<'_>) {
         while let Some(frame) = cx.next_frame(stream, window) {
             let (_, seq, value) = read(frame.archive());
