@@ -20,6 +20,8 @@ const EXPECT: &str = concat!("#[expect(", "unsafe_code");
 const ALLOW: &str = concat!("[allow(", "unsafe_code");
 const EXPECT_FILE: &str = concat!("#![expect(", "unsafe_code");
 const FORBID: &str = concat!("#![forbid(", "unsafe_code)]");
+/// Tests below this are loom models: by convention the last in a file.
+const LOOM_TESTS: &str = "#[cfg(all(test, loom))]";
 /// A file that orders memory between threads.
 const ORDERINGS: &[&str] = &["Ordering::Acquire", "Ordering::Release", "Ordering::AcqRel", "Ordering::SeqCst", "fence("];
 
@@ -173,11 +175,21 @@ fn models(tree: &Tree, map: &str) -> Vec<Finding> {
             continue;
         }
         match signpost_in(model) {
-            Some((path, test)) if tree.text(path).is_some_and(|text| text.contains(&format!("fn {test}"))) => {}
+            Some((path, test)) if tree.text(path).is_some_and(|text| text.contains(&format!("fn {test}"))) => {
+                if !tree.text(path).is_some_and(|text| is_under_loom(text, test)) {
+                    finding(format!("`{module}`: `{test}` is no model: it does not stand below `{LOOM_TESTS}`"));
+                }
+            }
             _ => finding(format!("`{module}`: its model is not there; write ``{}`` or `argued: why`", "`file`: `name of the test`")),
         }
     }
     findings
+}
+
+/// True when this test runs under the model checker only.
+fn is_under_loom(text: &str, test: &str) -> bool {
+    let models = text.split_once(LOOM_TESTS).map_or("", |(_, below)| below);
+    models.contains(&format!("fn {test}"))
 }
 
 fn signposts(tree: &Tree, map: &str) -> Vec<Finding> {
@@ -261,7 +273,7 @@ mod tests {
     const GOOD: &str = "# Map\n### x\nkeeps\n## Rooms of unsafe\n| room | why |\n|---|---|\n| `dataplane/x/src/room.rs` | maps memory |\n\
         ## Models\n| file | model |\n|---|---|\n| `dataplane/x/src/plain.rs` | `dataplane/x/src/plain.rs`: `wraps` |\n\
         ## Walk of a tuple\n1. `dataplane/x/src/plain.rs`: `fn push` takes it\n";
-    const PLAIN: &str = "//! P.\nfn push() { a.store(1, Ordering::Release) }\n#[cfg(test)]\nmod tests { fn wraps() {} }\n";
+    const PLAIN: &str = "//! P.\nfn push() { a.store(1, Ordering::Release) }\n#[cfg(all(test, loom))]\nmod tests { fn wraps() {} }\n";
 
     fn found(map: &str, lib: &str, plain: &str) -> Vec<String> {
         let ws = workspace("", &[("dataplane/x", "x", "")]);
@@ -324,6 +336,7 @@ mod tests {
         let row = "| `dataplane/x/src/plain.rs` | `dataplane/x/src/plain.rs`: `wraps` |\n";
         one(&found(&GOOD.replace(row, ""), LIB, PLAIN), "orders memory between threads");
         one(&found(&GOOD.replace("`wraps`", "`parks`"), LIB, PLAIN), "its model is not there");
+        one(&found(GOOD, LIB, &PLAIN.replace("all(test, loom)", "test")), "is no model");
         let argued = GOOD.replace("`dataplane/x/src/plain.rs`: `wraps`", "argued: one writer, and readers only count");
         assert_eq!(found(&argued, LIB, PLAIN), Vec::<String>::new());
     }
