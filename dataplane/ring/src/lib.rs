@@ -19,6 +19,6 @@ pub use cursor::{ConsumerCursor, ProducerCursor, cursors};
 pub use mirror::Mirror;
 #[cfg(not(loom))]
 pub use ring::{Consumer, Producer, prefetch, ring};
-pub use sleeper::SleepWord;
 #[cfg(not(loom))]
 pub use sleeper::Sleeper;
+pub use sleeper::{Barrier, SleepWord};
