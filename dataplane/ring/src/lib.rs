@@ -1,10 +1,11 @@
-//! The only way across a thread: one-to-one byte rings, and the word that lets a loop sleep.
+//! The only way across a thread: one-to-one byte rings, the word that lets a loop sleep, and the epochs by which it lends out its counts.
 //!
 //! Before: `saetta-engine`'s lanes have a batch of frames in private memory. After: another core loop reads the same
 //! bytes in place. No lock, no allocation after `ring()`, no system call unless a sleeper has to be woken.
 //! Not here: frames (the ring knows bytes only), threads, clocks.
 
 mod cursor;
+mod epoch;
 #[cfg(not(loom))]
 #[expect(unsafe_code, reason = "maps one memory file twice, so that bytes never wrap; std has no way to map memory")]
 mod mirror;
@@ -15,6 +16,7 @@ mod sleeper;
 mod sync;
 
 pub use cursor::{ConsumerCursor, ProducerCursor, cursors};
+pub use epoch::{ReaderEpoch, WriterEpoch, epochs};
 #[cfg(not(loom))]
 pub use mirror::Mirror;
 #[cfg(not(loom))]
