@@ -3,7 +3,9 @@
 //! A ring over it lends any run of up to `capacity` bytes as one slice: no pad frame, no split frame, no copy at the wrap.
 //! The same object serves as the receive ring of a link.
 
+#[cfg(not(miri))]
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+#[cfg(not(miri))]
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use std::ptr::NonNull;
 
@@ -28,24 +30,7 @@ impl Mirror {
             let text = format!("a ring of {capacity} bytes: use a power of two of at least {}", rustix::param::page_size());
             return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, text));
         }
-        let file = memfd_create(c"saetta-ring", MemfdFlags::CLOEXEC)?;
-        ftruncate(&file, capacity as u64)?;
-        let rw = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a fresh anonymous reservation at an address of the kernel's choice aliases nothing.
-        let base =
-            unsafe { mmap_anonymous(std::ptr::null_mut(), 2 * capacity, ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE)? };
-        for half in 0..2 {
-            // SAFETY: the target range lies inside the reservation made above, which nothing else uses, so FIXED replaces only it.
-            let mapped = unsafe {
-                mmap(base.byte_add(half * capacity), capacity, rw, MapFlags::SHARED | MapFlags::FIXED | MapFlags::POPULATE, &file, 0)
-            };
-            if let Err(e) = mapped {
-                // SAFETY: exactly the reservation made above; no pointer into it was given out.
-                unsafe { munmap(base, 2 * capacity).ok() };
-                return Err(e.into());
-            }
-        }
-        Ok(Mirror { base: NonNull::new(base.cast()).expect("mmap never returns null"), capacity })
+        Ok(Mirror { base: map(capacity)?, capacity })
     }
 
     /// Bytes of one half.
@@ -60,6 +45,21 @@ impl Mirror {
         unsafe { self.base.as_ptr().add(at as usize & (self.capacity - 1)) }
     }
 
+    /// Copies `bytes` to unmasked index `at`.
+    ///
+    /// # Safety
+    /// These bytes of the buffer are the caller's to write, and `bytes` is no part of them. At most `capacity` bytes.
+    #[inline]
+    pub(crate) unsafe fn write(&self, at: u64, bytes: &[u8]) {
+        // SAFETY: `at()` has `capacity` mapped bytes behind it; the rest is the caller's promise.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.at(at), bytes.len()) };
+        #[cfg(miri)]
+        for (i, &byte) in bytes.iter().enumerate() {
+            // SAFETY: the twin of a byte is the same byte, so it is the caller's as well.
+            unsafe { *self.base.as_ptr().add(((at as usize & (self.capacity - 1)) + i + self.capacity) % (2 * self.capacity)) = byte };
+        }
+    }
+
     /// `len` bytes from unmasked index `at`, for an owner that holds the whole buffer.
     pub fn slice(&self, at: u64, len: usize) -> &[u8] {
         assert!(len <= self.capacity, "a slice of a ring is at most the ring");
@@ -72,9 +72,60 @@ impl Mirror {
 
 impl Drop for Mirror {
     fn drop(&mut self) {
-        // SAFETY: exactly the mapping made in `new`; slices borrow `self`, so none outlives it.
-        unsafe { munmap(self.base.as_ptr().cast(), 2 * self.capacity).ok() };
+        // SAFETY: exactly what `new` mapped; slices borrow `self`, so none outlives it.
+        unsafe { unmap(self.base, self.capacity) };
     }
+}
+
+/// Two mappings of `capacity` zeroed bytes, one behind the other.
+#[cfg(not(miri))]
+fn map(capacity: usize) -> std::io::Result<NonNull<u8>> {
+    let file = memfd_create(c"saetta-ring", MemfdFlags::CLOEXEC)?;
+    ftruncate(&file, capacity as u64)?;
+    let rw = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a fresh anonymous reservation at an address of the kernel's choice aliases nothing.
+    let base = unsafe { mmap_anonymous(std::ptr::null_mut(), 2 * capacity, ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE)? };
+    for half in 0..2 {
+        // SAFETY: the target range lies inside the reservation made above, which nothing else uses, so FIXED replaces only it.
+        let mapped = unsafe {
+            mmap(base.byte_add(half * capacity), capacity, rw, MapFlags::SHARED | MapFlags::FIXED | MapFlags::POPULATE, &file, 0)
+        };
+        if let Err(e) = mapped {
+            // SAFETY: exactly the reservation made above; no pointer into it was given out.
+            unsafe { munmap(base, 2 * capacity).ok() };
+            return Err(e.into());
+        }
+    }
+    Ok(NonNull::new(base.cast()).expect("mmap never returns null"))
+}
+
+/// # Safety
+/// `base` came from [`map`] of `capacity`, and nothing points into it any more.
+#[cfg(not(miri))]
+unsafe fn unmap(base: NonNull<u8>, capacity: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { munmap(base.as_ptr().cast(), 2 * capacity).ok() };
+}
+
+/// Miri maps no files. Under it the two halves are two memories, and [`Mirror::write`] writes each byte to both: what is read, by whom and
+/// when is the same, so that Miri sees the ring's races and bounds as they are.
+#[cfg(miri)]
+fn map(capacity: usize) -> std::io::Result<NonNull<u8>> {
+    // SAFETY: the size is not zero.
+    Ok(NonNull::new(unsafe { std::alloc::alloc_zeroed(layout(capacity)) }).expect("memory"))
+}
+
+/// # Safety
+/// `base` came from [`map`] of `capacity`, and nothing points into it any more.
+#[cfg(miri)]
+unsafe fn unmap(base: NonNull<u8>, capacity: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { std::alloc::dealloc(base.as_ptr(), layout(capacity)) };
+}
+
+#[cfg(miri)]
+fn layout(capacity: usize) -> std::alloc::Layout {
+    std::alloc::Layout::from_size_align(2 * capacity, 4096).expect("a page is an alignment")
 }
 
 #[cfg(test)]
@@ -84,8 +135,8 @@ mod tests {
     #[test]
     fn the_two_halves_are_one_memory() {
         let mirror = Mirror::new(4096).unwrap();
-        // SAFETY: this test owns the buffer; index 4090 has 4096 mapped bytes behind it.
-        unsafe { std::ptr::copy_nonoverlapping(b"0123456789".as_ptr(), mirror.at(4090), 10) };
+        // SAFETY: this test owns the buffer.
+        unsafe { mirror.write(4090, b"0123456789") };
         assert_eq!(mirror.slice(4090, 10), b"0123456789");
         assert_eq!(mirror.slice(4096, 4), b"6789");
         assert_eq!(mirror.slice(0, 4), b"6789");

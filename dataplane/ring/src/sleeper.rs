@@ -173,7 +173,7 @@ mod with_event {
         use std::time::Instant;
 
         /// Rounds of every producer.
-        const ROUNDS: u64 = 20_000;
+        const ROUNDS: u64 = 5_000;
         /// A lost wake-up would sit in `wait` longer than the test may take.
         const TOO_LONG: Duration = Duration::from_secs(25);
         const WAIT: Duration = Duration::from_secs(30);
@@ -234,7 +234,7 @@ mod with_event {
         /// The moment the two sides cross, again and again, without the waiting: either the consumer's last look sees what was published, or
         /// the producer finds it asleep. Without `membarrier` neither does, in up to 50 of the rounds when each has a core to itself.
         fn crossings(sleeper: Sleeper) {
-            const ROUNDS: u64 = 100_000;
+            const ROUNDS: u64 = 50_000;
             let sleeper = Arc::new(sleeper);
             let words = || Arc::new(CachePadded::new(AtomicU64::new(0)));
             let (go, payload, published, woke) = (words(), words(), words(), words());
