@@ -174,7 +174,7 @@ mod with_event {
 
         /// Rounds of every producer.
         const ROUNDS: u64 = 5_000;
-        /// A lost wake-up would sit in `wait` longer than the test may take.
+        /// A lost wake-up would sit in `wait` longer than a round may take.
         const TOO_LONG: Duration = Duration::from_secs(25);
         const WAIT: Duration = Duration::from_secs(30);
         /// Looks at `consumed` before a producer yields: it publishes the moment the consumer is on its way to sleep.
@@ -185,7 +185,6 @@ mod with_event {
             let sleeper = Arc::new(sleeper);
             let counters = || -> Arc<Vec<CachePadded<AtomicU64>>> { Arc::new((0..producers).map(|_| Default::default()).collect()) };
             let (published, consumed) = (counters(), counters());
-            let start = Instant::now();
             let threads: Vec<_> = (0..producers)
                 .map(|i| {
                     let (sleeper, published, consumed) = (sleeper.clone(), published.clone(), consumed.clone());
@@ -194,12 +193,13 @@ mod with_event {
                             // Release: pairs with the consumer's Acquire. What is published.
                             published[i].store(round, Ordering::Release);
                             sleeper.notify();
-                            let mut looks = 0;
+                            let (mut looks, mut since) = (0, None);
                             while consumed.iter().any(|c| c.load(Ordering::Acquire) < round) {
                                 looks += 1;
                                 if looks % LOOKS == 0 {
                                     std::thread::yield_now();
-                                    assert!(start.elapsed() < TOO_LONG, "producer {i}, round {round}: the wake-up was lost");
+                                    let since = since.get_or_insert_with(Instant::now);
+                                    assert!(since.elapsed() < TOO_LONG, "producer {i}, round {round}: the wake-up was lost");
                                 }
                                 std::hint::spin_loop();
                             }
@@ -216,7 +216,7 @@ mod with_event {
                 }
                 some
             };
-            while consumed.iter().any(|c| c.load(Ordering::Relaxed) < ROUNDS) && start.elapsed() < WAIT {
+            while consumed.iter().any(|c| c.load(Ordering::Relaxed) < ROUNDS) && !threads.iter().all(|t| t.is_finished()) {
                 if take() {
                     continue;
                 }
