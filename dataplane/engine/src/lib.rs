@@ -27,6 +27,7 @@ mod lane;
 mod ledger;
 mod limits;
 mod marks;
+pub mod metrics;
 mod out;
 mod outside;
 mod plan;
