@@ -5,11 +5,11 @@
 use crate::ack::Reason;
 use crate::component::{Asked, Fail, Progress};
 use crate::defer::RawAnchor;
-use crate::io::Io;
+use crate::io::{Io, NOWHERE, Via};
 use crate::marks::{Marks, ONE_ANCHOR};
 use crate::out::Out;
 use saetta_ring::prefetch;
-use saetta_tuple::frame::{CONTROL, END, Frame, HANDLE};
+use saetta_tuple::frame::{CONTROL, END, Frame, HANDLE, Header};
 
 /// Bytes ahead of the frame being handled that are fetched.
 const PREFETCH_BYTES: usize = 256;
@@ -35,7 +35,7 @@ pub struct Cx<'a> {
     pub(crate) left_pull: bool,
     /// The input is deferred: the place of its marks.
     pub(crate) deferred: Option<u32>,
-    /// When the handling of a sampled input began.
+    /// When the handling of a timed input began; 0 = it is not timed.
     pub(crate) began_ns: u64,
     pub(crate) failure: Option<Fail>,
     /// First failure of this call, for the report.
@@ -184,9 +184,25 @@ impl<'a> Cx<'a> {
         }
         self.marks.read(frame);
         if self.marks.is_sampled() {
-            self.began_ns = self.io.now_ns();
+            self.begin_sample(frame.header);
         }
         true
+    }
+
+    /// A sampled input begins: how long has it waited since the emit before this hop. Clocks of other workers are not compared.
+    #[cold]
+    fn begin_sample(&mut self, header: Header) {
+        self.began_ns = 0;
+        if !self.out.timed.take() {
+            return;
+        }
+        self.began_ns = self.io.now_ns();
+        let from = self.io.dests.get(header.source as usize).map_or(NOWHERE, |dest| dest.at);
+        if let (Via::Local(_) | Via::Lane(_), Some(sent_ns), Some(edge)) =
+            (self.io.via(from), self.marks.sent_ns(), self.io.metrics.edge(self.out.place, header.stream))
+        {
+            self.io.metrics.of(self.out.place).queue_wait(edge, self.began_ns.saturating_sub(sent_ns));
+        }
     }
 
     /// Ends the input handled last: its failure, its acks, its latency. True = the next one may be taken.
@@ -320,12 +336,20 @@ impl<'a> Cx<'a> {
 
     #[cold]
     fn settle_sample(&mut self) {
-        if !self.out.is_sink {
+        let timed = self.began_ns != 0;
+        if !self.out.is_sink && !timed {
             return;
         }
-        if let Some(birth) = self.marks.birth_ns() {
-            let latency = self.io.now_ns().saturating_sub(birth);
-            self.io.latency_ns.saturating_record(latency);
+        let now_ns = self.io.now_ns();
+        let metrics = self.io.metrics.of(self.out.place);
+        if timed {
+            metrics.execute(now_ns.saturating_sub(self.began_ns));
+            self.began_ns = 0;
+        }
+        if let (true, Some(birth_ns)) = (self.out.is_sink, self.marks.birth_ns()) {
+            let latency_ns = now_ns.saturating_sub(birth_ns);
+            metrics.end_to_end(latency_ns);
+            self.io.latency_ns.saturating_record(latency_ns);
         }
     }
 }

@@ -9,6 +9,7 @@ use crate::executor::{Executor, run_bytes};
 use crate::io::{Dest, Io, NOWHERE, Via};
 use crate::lane::{LaneIn, unhandle, whole_frames};
 use crate::limits::{PARK_BUSY_NS_MAX, PARK_NS_MAX};
+use crate::metrics::LoopMetrics;
 use crate::plan::Options;
 use crate::program::Check;
 use crate::remote::Remote;
@@ -64,6 +65,16 @@ impl Links {
     pub fn open() -> Result<Self, CarrierRefused> {
         UringCarrier::new().map(|c| Links(Some(c)))
     }
+}
+
+/// What a loop that is over has seen.
+pub struct Seen {
+    /// Sampled tuples that ended on it, spout emit to last bolt, nanoseconds.
+    pub latency_ns: Histogram<u64>,
+    /// For the reader of this loop.
+    pub metrics: LoopMetrics,
+    /// When it ended, on the engine's clock.
+    pub ended_ns: u64,
 }
 
 /// A lane from another loop of this worker.
@@ -377,9 +388,11 @@ impl CoreLoop {
         self.settle_link_credit(links);
         if now_ns >= self.housekeeping_ns {
             self.housekeeping_ns = now_ns + HOUSEKEEPING_NS;
-            for executor in self.executors.iter_mut().filter(|e| e.out.is_spout) {
-                executor.adapt_sampler(now_ns);
+            for executor in &mut self.executors {
+                executor.keep_metrics(&self.io, now_ns);
             }
+            self.io.lap_ns();
+            self.io.metrics.turn(self.io.lap_ns);
         }
         let mut waiting = self.io.waiting_bytes() + self.io.acks.waiting_bytes();
         for place in 0..self.executors.len() {
@@ -577,8 +590,8 @@ impl CoreLoop {
             || self.executors.iter().any(|e| e.out.deferred.has_signal())
     }
 
-    /// Runs until told to stop or until something fatal. Returns the latencies it saw.
-    pub fn run(mut self, links: &mut Links) -> Histogram<u64> {
+    /// Runs until told to stop or until something fatal. Returns what it has seen.
+    pub fn run(mut self, links: &mut Links) -> Seen {
         loop {
             let work = self.turn(links);
             if self.over(links) {
@@ -586,7 +599,7 @@ impl CoreLoop {
                     executor.close(&mut self.io);
                 }
                 self.keep_house(links, self.io.now_ns());
-                return std::mem::replace(&mut self.io.latency_ns, Io::new_latency());
+                return self.seen();
             }
             match self.idle.after(work, self.io.now_ns()) {
                 Pause::Spin => std::hint::spin_loop(),
@@ -596,6 +609,15 @@ impl CoreLoop {
                     self.idle.woke(self.io.now_ns());
                 }
             }
+        }
+    }
+
+    /// The loop is over: what it has seen.
+    pub fn seen(mut self) -> Seen {
+        Seen {
+            latency_ns: std::mem::replace(&mut self.io.latency_ns, Io::new_latency()),
+            metrics: std::mem::replace(&mut self.io.metrics, LoopMetrics::none()),
+            ended_ns: self.io.now_ns(),
         }
     }
 

@@ -118,7 +118,7 @@ impl<'a> Cx<'a> {
     #[cold]
     #[inline(never)]
     fn emit_sampled<E: Emit>(&mut self, output: usize, value: &E) {
-        let sampled = self.begin_sample();
+        let sampled = self.sample_emit();
         self.emit_marked(output, value);
         if sampled {
             self.marks.unsample();
@@ -127,7 +127,7 @@ impl<'a> Cx<'a> {
 
     /// True when the marks are sampled now and are to be unsampled after the emit.
     #[cold]
-    fn begin_sample(&mut self) -> bool {
+    fn sample_emit(&mut self) -> bool {
         self.out.sample_at += self.out.sample_every;
         // A paced spout's tuples carry the time they were meant to be emitted already.
         let paced = self.marks.is_sampled();
@@ -231,7 +231,7 @@ impl<'a> Cx<'a> {
     /// Emits on the component's `output`-th stream to one task, whatever the groupings.
     pub(crate) fn emit_to<E: Emit>(&mut self, output: usize, target: u32, value: &E) -> Result<(), Fail> {
         self.out.emitted += 1;
-        let sampled = self.out.emitted == self.out.sample_at && self.begin_sample();
+        let sampled = self.out.emitted == self.out.sample_at && self.sample_emit();
         let result = self.write_aside(output, value).and_then(|(mut frame, _)| {
             let result = self.send_copy(&mut frame, target);
             self.io.scratch = frame;

@@ -3,7 +3,7 @@
 use crate::ack::{Acks, Road, Tracker};
 use crate::affinity::pin;
 use crate::component::Component;
-use crate::core_loop::{Command, CoreLoop, LaneFrom, Links};
+use crate::core_loop::{Command, CoreLoop, LaneFrom, Links, Seen};
 use crate::credit::{CreditIn, CreditOut, SharedLimit};
 use crate::emit::{Fixed, Output};
 use crate::executor::{Executor, Making};
@@ -12,6 +12,7 @@ use crate::io::{Dest, Inbox, Io, NOWHERE, places};
 use crate::lane::{LaneIn, LaneOut, lane};
 use crate::ledger::{Edges, Ledger, Slots};
 use crate::limits::{COMMANDS_MAX, CONTROL_RING_BYTES, LOOPS_MAX};
+use crate::metrics::{EdgeDesc, ExecutorDesc, LoopReader, MetricsSnapshot, loop_metrics, metrics_bytes};
 use crate::out::{Out, Pace};
 use crate::plan::{EnginePlan, LoopAt, PlanError};
 use crate::program::{Check, Program};
@@ -38,6 +39,8 @@ pub struct Engine {
     pub loops: Vec<CoreLoop>,
     /// What they share.
     pub shared: Arc<Shared>,
+    /// Readers of what each loop counts and times, in the loops' order.
+    pub readers: Vec<LoopReader>,
     handles: Vec<LoopHandle>,
     memory: Vec<(&'static str, u64)>,
     /// Loops open a carrier when they start.
@@ -77,7 +80,9 @@ pub struct Running {
     pub shared: Arc<Shared>,
     /// One per loop.
     pub handles: Vec<LoopHandle>,
-    threads: Vec<JoinHandle<Result<Histogram<u64>, String>>>,
+    /// As `handles`: what each loop counts and times. Ask one and collect its answer some 10 ms later.
+    pub readers: Vec<LoopReader>,
+    threads: Vec<JoinHandle<Result<Seen, String>>>,
 }
 
 impl Running {
@@ -93,11 +98,19 @@ impl Running {
 
     /// Stops every loop and joins. Returns latencies of sampled tuples, spout emit to last bolt, nanoseconds.
     pub fn stop(self) -> Result<Histogram<u64>, ErrorReport> {
+        self.stop_with_metrics().map(|(latency_ns, _)| latency_ns)
+    }
+
+    /// As [`Running::stop`], with all that the loops have counted and timed.
+    pub fn stop_with_metrics(self) -> Result<(Histogram<u64>, MetricsSnapshot), ErrorReport> {
         self.send_all(|| Command::Stop);
-        let mut all = Io::new_latency();
-        for thread in self.threads {
+        let (mut all, mut readers) = (Io::new_latency(), Vec::new());
+        for (thread, reader) in self.threads.into_iter().zip(self.readers) {
             match thread.join() {
-                Ok(Ok(part)) => all.add(part).expect("same bounds"),
+                Ok(Ok(seen)) => {
+                    all.add(seen.latency_ns).expect("same bounds");
+                    readers.push(reader.finish(seen.metrics, seen.ended_ns));
+                }
                 Ok(Err(text)) => return Err(ErrorReport { component: Name::system("__system"), text }),
                 Err(_) => {
                     return Err(ErrorReport { component: Name::system("__system"), text: "a core loop panicked: a bug in Saetta".into() });
@@ -106,7 +119,7 @@ impl Running {
         }
         match self.shared.fatal.get() {
             Some(report) => Err(report.clone()),
-            None => Ok(all),
+            None => Ok((all, MetricsSnapshot::of(&readers))),
         }
     }
 }
@@ -201,7 +214,7 @@ impl Engine {
         }
         go.store(true, std::sync::atomic::Ordering::Release);
         threads.iter().for_each(|t| t.thread().unpark());
-        Ok(Running { shared: self.shared, handles: self.handles, threads })
+        Ok(Running { shared: self.shared, handles: self.handles, readers: self.readers, threads })
     }
 }
 
@@ -275,7 +288,7 @@ impl<'a> Builder<'a> {
             )));
         }
 
-        let mut loops = Vec::with_capacity(n_loops);
+        let (mut loops, mut readers) = (Vec::with_capacity(n_loops), Vec::with_capacity(n_loops));
         for l in 0..n_loops {
             let lane_numbers: Vec<usize> = (0..n_loops).filter(|to| *to != l).collect();
             let local: Vec<(usize, usize, ExecutorId)> = self
@@ -307,8 +320,13 @@ impl<'a> Builder<'a> {
             let mut trackers = Vec::new();
             for (place, (_, component, id)) in local.iter().enumerate() {
                 id.tasks().for_each(|t| local_of_task[t as usize] = place as u16);
-                executors.push(self.executor(*component, *id, l, first_remote, &dests, &mut trackers, &stats[l])?);
+                let mut executor = self.executor(*component, *id, l, first_remote, &dests, &mut trackers, &stats[l])?;
+                executor.out.place = place;
+                executors.push(executor);
             }
+            let descs = local.iter().map(|(_, component, id)| self.desc(*component, *id)).collect();
+            let (metrics, reader) = loop_metrics(descs, self.streams.0.len());
+            readers.push(reader);
             let acks = self.acks(l, &lane_numbers, &remotes, trackers, &mut control_outs[l], &mut control_ins[l]);
             let mut staging = places(local.len(), lane_numbers.len(), options.ring_bytes, options.worker_bit);
             staging.extend(remotes.iter().map(|_| crate::io::closed()));
@@ -361,6 +379,7 @@ impl<'a> Builder<'a> {
                     chosen: Vec::new(),
                     clock: options.clock.clone(),
                     latency_ns: Io::new_latency(),
+                    metrics,
                     shared: shared.clone(),
                     executor_outbox_bytes: options.executor_outbox_bytes,
                     worker_outbox_bytes: options.worker_outbox_bytes,
@@ -371,7 +390,7 @@ impl<'a> Builder<'a> {
         for CoreLoop { executors, io, .. } in &mut loops {
             executors.iter_mut().for_each(|e| e.out.assignment_changed(io));
         }
-        Ok(Engine { loops, shared, handles, memory, linked })
+        Ok(Engine { loops, shared, readers, handles, memory, linked })
     }
 
     fn memory(&self, windows: &[u64], n_loops: usize, links: bool) -> Vec<(&'static str, u64)> {
@@ -380,11 +399,12 @@ impl<'a> Builder<'a> {
         let inboxes: u64 =
             self.executors.iter().zip(windows).filter(|((_, id), _)| here(id)).map(|(_, w)| (*w).max(options.inbox_bytes)).sum();
         let pairs = (n_loops * (n_loops - 1)) as u64;
+        let descs: Vec<ExecutorDesc> = self.executors.iter().filter(|(_, id)| here(id)).map(|(c, id)| self.desc(*c, *id)).collect();
         let mut all = vec![
             ("lanes", pairs * options.ring_bytes as u64 * 3 / 2),
             ("inboxes", inboxes),
             ("outboxes", options.worker_outbox_bytes),
-            ("histograms", n_loops as u64 * (Io::new_latency().distinct_values() as u64 * 8)),
+            ("histograms", n_loops as u64 * (Io::new_latency().distinct_values() as u64 * 8) + metrics_bytes(&descs)),
         ];
         if links {
             let mut loops: Vec<(u64, u32)> = self.plan.remotes.iter().map(|r| (r.placement, r.on_loop)).collect();
@@ -399,6 +419,29 @@ impl<'a> Builder<'a> {
             ));
         }
         all
+    }
+
+    /// What there is to count at an executor.
+    fn desc(&self, component: usize, id: ExecutorId) -> ExecutorDesc {
+        let layout = &self.plan.layout.components[component];
+        let spec = self.program.spec.components.iter().find(|c| c.id == layout.id);
+        let edge = |(from, stream): (&Name, &Name)| EdgeDesc {
+            number: self.streams.0[&(from.clone(), stream.clone())],
+            component: from.clone(),
+            stream: stream.clone(),
+        };
+        let mut edges: Vec<EdgeDesc> = spec.iter().flat_map(|c| c.inputs.iter().map(|i| edge((&i.from, &i.stream)))).collect();
+        // A stream that is read twice, by two groupings, is one edge: a frame does not say by which it came.
+        edges.sort_by_key(|e| e.number);
+        edges.dedup();
+        let is_read = |c: &Name| self.program.spec.components.iter().any(|r| r.inputs.iter().any(|i| i.from == *c));
+        ExecutorDesc {
+            id,
+            component: layout.id.clone(),
+            edges,
+            is_spout: layout.kind == ComponentKind::Spout,
+            is_sink: layout.kind == ComponentKind::Bolt && !is_read(&layout.id),
+        }
     }
 
     fn loop_stats(&self, l: usize) -> LoopStats {

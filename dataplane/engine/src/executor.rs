@@ -23,6 +23,8 @@ use std::sync::atomic::Ordering;
 
 /// Panics are counted over this time.
 const PANIC_WINDOW_NS: u64 = 60_000_000_000;
+/// A spout that was asked, had nothing, and took no longer was not busy: polling is not work.
+const IDLE_ASK_NS: u64 = 1_000;
 /// Reports of failed inputs, at most one in this time per executor; all are counted.
 const REPORT_EVERY_NS: u64 = 1_000_000_000;
 
@@ -198,6 +200,7 @@ impl Executor {
         self.out.look_for_room(io);
         let paused = io.turn_ns < self.paused_until_ns;
         self.out.attention = paused || self.out.waits() || self.out.deferred.is_full() || io.acks.congested();
+        io.metrics.waits(self.out.place, self.blocked(io), io.lap_ns);
         !self.out.attention
     }
 
@@ -229,13 +232,30 @@ impl Executor {
                 break;
             }
             at += n;
-            left = left.saturating_sub((self.out.executed - before) as u32);
+            let handled = self.out.executed - before;
+            io.metrics.frames(self.out.place, header.stream, handled);
+            left = left.saturating_sub(handled as u32);
         }
         if at > 0 {
-            let full = left == 0;
-            adapt(&mut self.frames_max, RUN_FRAMES_MAX, full, io.lap_ns());
+            let took_ns = self.ran(io);
+            adapt(&mut self.frames_max, RUN_FRAMES_MAX, left == 0, took_ns);
         }
         at
+    }
+
+    /// A run is over: it took the time since the clock was last read, by whatever ran before on this loop. One look at the clock.
+    #[inline]
+    fn ran(&mut self, io: &mut Io) -> u64 {
+        let from_ns = io.lap_ns;
+        let took_ns = io.lap_ns();
+        io.metrics.ran(self.out.place, from_ns, io.lap_ns, self.blocked(io));
+        took_ns
+    }
+
+    /// True while its frames or acks cannot leave.
+    #[inline]
+    fn blocked(&self, io: &Io) -> bool {
+        self.out.attention && (self.out.is_refused() || io.acks.congested())
     }
 
     /// True when [`Self::turn`] may have something to do.
@@ -256,6 +276,9 @@ impl Executor {
         work += self.hear(io);
         work += self.tick(io);
         work += self.tell(io);
+        if work > 0 {
+            self.ran(io);
+        }
         if self.out.is_spout && spouts_on {
             work += self.ask(io);
         }
@@ -389,6 +412,7 @@ impl Executor {
 
     fn tell_task(&mut self, index: usize, io: &mut Io) -> usize {
         let tracker = &mut io.acks.trackers[self.out.trackers[index] as usize];
+        tracker.complete_ns.drain(..).for_each(|ns| io.metrics.of(self.out.place).complete(ns));
         let acked = std::mem::take(&mut tracker.acked);
         let failed = std::mem::take(&mut tracker.failed);
         let n = acked.len() + failed.len();
@@ -431,7 +455,10 @@ impl Executor {
                 self.tasks[index].done = done;
                 work += busy as usize + usize::from(done);
                 if busy > 0 {
-                    adapt(&mut self.calls_max, SPOUT_CALLS_MAX, busy == calls, io.lap_ns());
+                    let took_ns = self.ran(io);
+                    adapt(&mut self.calls_max, SPOUT_CALLS_MAX, busy == calls, took_ns);
+                } else if io.now_ns().saturating_sub(io.lap_ns) > IDLE_ASK_NS {
+                    self.ran(io);
                 }
             }
         }
@@ -472,6 +499,9 @@ impl Executor {
                 self.out.leave_pull(index, Marks::NONE, end);
             }
             work += 1;
+        }
+        if work > 0 {
+            self.ran(io);
         }
         work
     }
@@ -523,8 +553,22 @@ impl Executor {
         s.ended.store(self.ended(), Ordering::Release);
     }
 
-    /// Housekeeping: the sampler follows the rate.
-    pub(crate) fn adapt_sampler(&mut self, now_ns: u64) {
+    /// Housekeeping: samplers follow the rate, and what is seen now and then is seen.
+    pub(crate) fn keep_metrics(&mut self, io: &Io, now_ns: u64) {
+        let elapsed_ns = now_ns.saturating_sub(self.adapted_ns);
+        let metrics = io.metrics.of(self.out.place);
+        metrics.queue(io.queued_bytes(self.out.place) as u64);
+        if self.out.is_spout {
+            self.adapt_sampler(now_ns);
+            metrics.one_in(self.out.sample_every);
+        } else {
+            self.out.timed.adapt(elapsed_ns);
+            self.adapted_ns = now_ns;
+            metrics.one_in(self.out.timed.one_in());
+        }
+    }
+
+    fn adapt_sampler(&mut self, now_ns: u64) {
         let elapsed = now_ns.saturating_sub(self.adapted_ns).max(1);
         let rate = (u128::from(self.out.emitted - self.emitted_at_adapt) * 1_000_000_000 / u128::from(elapsed)) as u64;
         self.out.sample_every = (rate / SAMPLES_PER_SEC).max(1).next_power_of_two();

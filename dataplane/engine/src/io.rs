@@ -7,7 +7,8 @@ use crate::ack::Acks;
 use crate::clock::Clock;
 use crate::credit::CreditOut;
 use crate::lane::{LaneOut, drop_handles, replace_by_handle};
-use crate::limits::{LATENCY_NS, REMOTE_STAGING_BYTES_MAX, WATERMARK_BYTES};
+use crate::limits::{REMOTE_STAGING_BYTES_MAX, WATERMARK_BYTES};
+use crate::metrics::{LoopMetrics, empty_histogram};
 use crate::queue::FrameQueue;
 use crate::remote::Remote;
 use crate::stats::Shared;
@@ -93,6 +94,8 @@ pub(crate) struct Io {
     pub(crate) acks: Acks,
     /// Spout emit to last bolt, nanoseconds, sampled tuples.
     pub(crate) latency_ns: Histogram<u64>,
+    /// What is counted and timed per executor.
+    pub(crate) metrics: LoopMetrics,
     pub(crate) shared: Arc<Shared>,
     /// The loop's own.
     pub(crate) sleeper: Arc<saetta_ring::Sleeper>,
@@ -122,10 +125,7 @@ pub(crate) fn places(n_local: usize, n_lanes: usize, ring_bytes: usize, worker_b
 
 impl Io {
     pub(crate) fn new_latency() -> Histogram<u64> {
-        let (low, high, digits) = LATENCY_NS;
-        let mut h = Histogram::new_with_bounds(low, high, digits).expect("bounds are constants");
-        h.auto(false);
-        h
+        empty_histogram()
     }
 
     /// Nanoseconds of the process's clock.
@@ -139,6 +139,7 @@ impl Io {
     pub(crate) fn begin_turn(&mut self) -> u64 {
         self.turn_ns = self.now_ns();
         self.lap_ns = self.turn_ns;
+        self.metrics.turn_begins(self.turn_ns);
         self.turn_ns
     }
 
@@ -155,6 +156,11 @@ impl Io {
     #[inline]
     pub(crate) fn inbox_is_empty(&self, place: usize) -> bool {
         self.staging[1 + place].frames.is_empty() && self.inboxes[place].lanes[0].is_empty() && !self.inboxes[place].pending
+    }
+
+    /// Frame bytes that wait on this loop for one of its executors.
+    pub(crate) fn queued_bytes(&self, place: usize) -> usize {
+        self.staging[1 + place].frames.len() + self.inboxes[place].lanes.iter().map(FrameQueue::bytes).sum::<usize>()
     }
 
     /// Takes what this loop itself has for one of its executors. Must be put back into lane 0 of its inbox.

@@ -146,6 +146,11 @@ impl Marks {
         self.is_sampled().then_some(self.birth_ns)
     }
 
+    /// Nanoseconds of the emit before this hop, if sampled.
+    pub(crate) fn sent_ns(&self) -> Option<u64> {
+        self.is_sampled().then_some(self.sent_ns)
+    }
+
     /// From now on sampled, born at `birth_ns`.
     pub(crate) fn sample(&mut self, birth_ns: u64) {
         self.flags |= SAMPLE;

@@ -8,6 +8,7 @@ use crate::defer::Deferred;
 use crate::emit::Output;
 use crate::io::{Io, NOWHERE};
 use crate::marks::Marks;
+use crate::metrics::Sampler;
 use crate::queue::FrameQueue;
 use saetta_model::name::Name;
 use saetta_tuple::frame::Frame;
@@ -75,6 +76,10 @@ pub(crate) struct Out {
     /// The emit that is sampled next; never for bolts, which hand on the marks of their input.
     pub(crate) sample_at: u64,
     pub(crate) sample_every: u64,
+    /// Which of the sampled inputs are timed here: a bolt that gets a hundred of each looks at its clock no oftener than others.
+    pub(crate) timed: Sampler,
+    /// Place of the executor on its loop.
+    pub(crate) place: usize,
     /// Spouts under `bench`: when the next call is due.
     pub(crate) pace: Option<Pace>,
     pub(crate) is_spout: bool,
@@ -109,6 +114,8 @@ impl Out {
             ends_sent: vec![false; n_tasks],
             sample_at: if is_spout { 1 } else { u64::MAX },
             sample_every: 1,
+            timed: Sampler::default(),
+            place: 0,
             pace: None,
             is_spout,
             first_task,
@@ -134,6 +141,11 @@ impl Out {
     #[inline]
     pub(crate) fn waits(&self) -> bool {
         self.outbox_bytes != 0 || !self.pulls.is_empty() || self.full_at != NOWHERE
+    }
+
+    /// True while an output is refused: of what `waits` says, all but what the component itself left for later.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.outbox_bytes != 0 || self.full_at != NOWHERE
     }
 
     /// True when nothing of it waits to go out.

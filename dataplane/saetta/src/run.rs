@@ -3,6 +3,7 @@
 //! Before: `lives.rs` has a program and options. After: the engine has ended, and the summary is printed or handed to the topology.
 
 use crate::core_plan::CorePlan;
+use saetta_engine::metrics::{EdgeQuantiles, MetricsSnapshot, Quantiles};
 use saetta_engine::{Command, Engine, ErrorReport, Program, Running, Shared};
 use saetta_model::config::Config;
 use saetta_model::parallelism::Layout;
@@ -31,8 +32,8 @@ pub struct RunOptions {
     pub stop_after: Option<Duration>,
 }
 
-/// Percentiles of sampled tuples, spout emit to last bolt, nanoseconds.
-#[derive(Debug, Clone, Serialize)]
+/// Percentiles of sampled tuples, nanoseconds. All zero without samples.
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct Latency {
     /// How many tuples were sampled.
     pub samples: u64,
@@ -44,6 +45,25 @@ pub struct Latency {
     pub p99_9_ns: u64,
     /// Largest.
     pub max_ns: u64,
+}
+
+impl From<Quantiles> for Latency {
+    fn from(q: Quantiles) -> Self {
+        Latency { samples: q.n, p50_ns: q.p50_ns, p99_ns: q.p99_ns, p99_9_ns: q.p999_ns, max_ns: q.max_ns }
+    }
+}
+
+/// One stream into a component.
+#[derive(Debug, Clone, Serialize)]
+pub struct EdgeSummary {
+    /// Upstream component.
+    pub from: String,
+    /// Its stream.
+    pub stream: String,
+    /// Tuples handled, all of them.
+    pub tuples: u64,
+    /// From the emit before this hop to the handler, sampled tuples.
+    pub queue_wait: Latency,
 }
 
 /// What one component did.
@@ -61,6 +81,26 @@ pub struct ComponentSummary {
     pub transferred: u64,
     /// Inputs that failed.
     pub failed: u64,
+    /// Part of the time in which its executors ran, on average, 0 to 1.
+    pub busy: f64,
+    /// Part of the time in which their output was refused.
+    pub blocked: f64,
+    /// From the emit before a hop to its handler here, sampled tuples of all its streams. Nothing for spouts.
+    pub queue_wait: Latency,
+    /// In its handler, sampled tuples. Nothing for spouts.
+    pub execute: Latency,
+    /// Spouts: from the emit of a tracked tuple to the end of its tree, sampled tuples.
+    pub complete: Latency,
+    /// One in how many tuples was timed at the end.
+    pub timed_one_in: u64,
+    /// By stream.
+    pub inputs: Vec<EdgeSummary>,
+}
+
+impl From<EdgeQuantiles> for EdgeSummary {
+    fn from(e: EdgeQuantiles) -> Self {
+        EdgeSummary { from: e.component.to_string(), stream: e.stream.to_string(), tuples: e.frames, queue_wait: e.queue_wait.into() }
+    }
 }
 
 /// What a whole run did.
@@ -72,7 +112,7 @@ pub struct Summary {
     pub tuples: u64,
     /// Of them per second.
     pub rate_per_sec: f64,
-    /// Percentiles.
+    /// Spout emit to last bolt.
     pub latency: Latency,
     /// By component id.
     pub components: BTreeMap<String, ComponentSummary>,
@@ -80,6 +120,9 @@ pub struct Summary {
     pub discarded: u64,
     /// What went wrong on the way, one line each; at most the newest 1,024.
     pub errors: Vec<String>,
+    /// All that was counted and timed, by executor and input edge.
+    #[serde(skip)]
+    pub metrics: MetricsSnapshot,
     /// Bytes the engine may take, by kind.
     #[serde(skip)]
     pub memory: Vec<(&'static str, u64)>,
@@ -129,11 +172,11 @@ pub fn run(program: &Program, config: &Config, options: &RunOptions) -> crate::R
         std::thread::sleep(LOOK_EVERY);
     }
     let elapsed_sec = started.elapsed().as_secs_f64();
-    let stopped = running.stop();
+    let stopped = running.stop_with_metrics();
     progress.done();
     collect(&shared, &mut errors);
-    let histogram_ns = stopped.map_err(|ErrorReport { component, text }| format!("{component}: {text}"))?;
-    Ok(summarise(program, &plan.engine.layout, &shared, elapsed_sec, histogram_ns, errors, memory))
+    let seen = stopped.map_err(|ErrorReport { component, text }| format!("{component}: {text}"))?;
+    Ok(summarise(program, &plan.engine.layout, &shared, elapsed_sec, seen, errors, memory))
 }
 
 /// A flag that the first Ctrl-C or SIGTERM sets; the second one ends the process, should the topology not end by itself.
@@ -188,7 +231,7 @@ fn summarise(
     layout: &Layout,
     shared: &Shared,
     elapsed_sec: f64,
-    histogram_ns: hdrhistogram::Histogram<u64>,
+    (histogram_ns, metrics): (hdrhistogram::Histogram<u64>, MetricsSnapshot),
     errors: Vec<String>,
     memory: Vec<(&'static str, u64)>,
 ) -> Summary {
@@ -204,16 +247,17 @@ fn summarise(
         c.transferred += e.transferred.load(Ordering::Relaxed);
         c.failed += e.failed.load(Ordering::Relaxed);
     }
+    for of in metrics.components() {
+        let Some(c) = components.get_mut(of.component.as_str()) else { continue };
+        (c.busy, c.blocked) = of.times.shares();
+        (c.queue_wait, c.execute, c.complete) = (of.queue_wait.into(), of.execute.into(), of.complete.into());
+        c.timed_one_in = of.one_in;
+        c.inputs = of.edges.into_iter().map(EdgeSummary::from).collect();
+    }
     let read = |id: &str| program.spec.components.iter().any(|c| c.inputs.iter().any(|i| i.from.as_str() == id));
     let last = |id: &str| layout.component(id).is_some_and(|c| c.kind == ComponentKind::Bolt) && !read(id);
     let tuples = components.iter().filter(|(id, _)| last(id)).map(|(_, c)| c.executed).sum();
-    let latency = Latency {
-        samples: histogram_ns.len(),
-        p50_ns: histogram_ns.value_at_quantile(0.5),
-        p99_ns: histogram_ns.value_at_quantile(0.99),
-        p99_9_ns: histogram_ns.value_at_quantile(0.999),
-        max_ns: histogram_ns.max(),
-    };
+    let latency = Quantiles::from(&histogram_ns).into();
     Summary {
         elapsed_sec,
         tuples,
@@ -222,6 +266,7 @@ fn summarise(
         components,
         discarded: shared.loops.iter().map(|l| l.discarded.load(Ordering::Relaxed)).sum(),
         errors,
+        metrics,
         memory,
         histogram_ns,
     }
@@ -278,6 +323,22 @@ impl fmt::Display for Summary {
         for (id, c) in &self.components {
             let cores = c.cores.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
             writeln!(f, "{id:<16} {:>9} {cores:>9} {:>14} {:>14} {:>9}", c.executors, c.executed, c.emitted, c.failed)?;
+        }
+        writeln!(
+            f,
+            "{:<16} {:>9} {:>9} {:>14} {:>14} {:>14} {:>14}",
+            "", "busy", "blocked", "wait p50", "wait p99", "execute p50", "execute p99"
+        )?;
+        for (id, c) in &self.components {
+            let percent = |share: f64| format!("{:.1} %", share * 100.0);
+            let of = |l: &Latency, ns: u64| if l.samples == 0 { "-".to_owned() } else { time(ns) };
+            let (w, e) = (&c.queue_wait, &c.execute);
+            write!(f, "{id:<16} {:>9} {:>9} {:>14} {:>14}", percent(c.busy), percent(c.blocked), of(w, w.p50_ns), of(w, w.p99_ns))?;
+            writeln!(f, " {:>14} {:>14}", of(e, e.p50_ns), of(e, e.p99_ns))?;
+        }
+        for (id, c) in self.components.iter().filter(|(_, c)| c.complete.samples > 0) {
+            let l = &c.complete;
+            writeln!(f, "{id}: emit to complete: p50 {}, p99 {} ({} sampled)", time(l.p50_ns), time(l.p99_ns), l.samples)?;
         }
         writeln!(f, "{} tuples in {:.3} s, {:.0} tuples/s", self.tuples, self.elapsed_sec, self.rate_per_sec)?;
         let l = &self.latency;

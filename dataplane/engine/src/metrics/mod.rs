@@ -18,17 +18,19 @@ pub use buckets::{BUCKETS, Buckets, empty_histogram};
 pub use record::LoopMetrics;
 pub use sampler::{SAMPLER_BURST, Sampler};
 pub use set::{Activity, EdgeDesc, ExecutorDesc, ExecutorMetrics, Times};
-pub use snapshot::{ComponentSnapshot, EdgeSnapshot, ExecutorSnapshot, LoopReader, MetricsSnapshot, Quantiles};
+pub use snapshot::{
+    ComponentSnapshot, EdgeQuantiles, EdgeSnapshot, ExecutorSnapshot, LoopReader, LoopSnapshot, MetricsSnapshot, Quantiles,
+};
 
 use saetta_ring::epochs;
 use std::sync::Arc;
 
-/// The two sides of the metrics of one loop that begins at `now_ns`, with these executors in the loop's order.
-pub fn loop_metrics(executors: Vec<ExecutorDesc>, n_streams: usize, now_ns: u64) -> (LoopMetrics, LoopReader) {
+/// The two sides of the metrics of one loop, with these executors in the loop's order.
+pub fn loop_metrics(executors: Vec<ExecutorDesc>, n_streams: usize) -> (LoopMetrics, LoopReader) {
     let executors: Arc<[ExecutorDesc]> = executors.into();
     let sets = Arc::new([(); 2].map(|()| set::Set::new(&executors)));
     let (writer, reader) = epochs();
-    (LoopMetrics::new(&executors, n_streams, sets.clone(), writer, now_ns), LoopReader::new(executors, sets, reader))
+    (LoopMetrics::new(&executors, n_streams, sets.clone(), writer), LoopReader::new(executors, sets, reader))
 }
 
 /// Bytes that the metrics of these executors may take: two sets with the loop, one sum with the reader.

@@ -15,6 +15,8 @@ pub struct Sampler {
     count: u32,
     /// Samples since the last adaption or thinning. At most `SAMPLER_BURST`.
     taken: u32,
+    /// `count` at the last adaption.
+    adapted_at: u32,
 }
 
 impl Sampler {
@@ -34,17 +36,24 @@ impl Sampler {
         true
     }
 
+    /// Tuples offered since the last adaption.
+    pub fn seen(&self) -> u64 {
+        self.count.wrapping_sub(self.adapted_at).into()
+    }
+
     /// One in how many is timed now.
     pub fn one_in(&self) -> u64 {
         u64::from(self.mask) + 1
     }
 
-    /// For the time to come: `tuples` were seen in the last `interval_ns`.
-    pub fn adapt(&mut self, tuples: u64, interval_ns: u64) {
+    /// For the time to come, as in the last `interval_ns`.
+    pub fn adapt(&mut self, interval_ns: u64) {
+        let tuples = self.seen();
         let per_sec = (u128::from(tuples) * 1_000_000_000 / u128::from(interval_ns.max(1))) as u64;
         let one_in = per_sec.div_ceil(SAMPLES_PER_SEC).max(1).next_power_of_two();
         self.mask = u32::try_from(one_in - 1).map_or(MASK_MAX, |mask| mask.min(MASK_MAX));
         self.taken = 0;
+        self.adapted_at = self.count;
     }
 }
 
@@ -54,9 +63,10 @@ mod tests {
 
     #[test]
     fn every_tuple_is_timed_up_to_a_thousand_a_second_and_then_one_in_a_power_of_two() {
-        for (per_sec, one_in) in [(0, 1), (1_000, 1), (1_001, 2), (2_000, 2), (10_000, 16), (5_000_000, 8192)] {
+        for (per_sec, one_in) in [(0, 1), (1_000, 1), (1_001, 2), (2_000, 2), (10_000, 16), (500_000, 512)] {
             let mut sampler = Sampler::default();
-            sampler.adapt(per_sec * 2, 2_000_000_000);
+            (0..per_sec * 2).for_each(|_| _ = sampler.take());
+            sampler.adapt(2_000_000_000);
             assert_eq!(sampler.one_in(), one_in, "{per_sec}/s");
             let taken = (0..one_in * 8).filter(|_| sampler.take()).count();
             assert_eq!(taken, 8, "{per_sec}/s");
@@ -69,7 +79,9 @@ mod tests {
         let taken = (0..1_000_000).filter(|_| sampler.take()).count();
         assert!(taken < 64 * 16, "{taken}");
         assert!(sampler.one_in() > 1024);
-        sampler.adapt(1, 1_000_000_000);
+        sampler.adapt(1_000_000_000);
+        sampler.take();
+        sampler.adapt(1_000_000_000);
         assert_eq!(sampler.one_in(), 1);
     }
 }

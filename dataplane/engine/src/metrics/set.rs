@@ -46,7 +46,7 @@ pub enum Activity {
     Busy,
     /// Nothing to do, or others of the loop have their turn.
     Idle,
-    /// Its output is refused, so it takes no input. Of a loop: nothing was done, and an executor of it is in this.
+    /// Its output is refused, so it takes no input. Of a loop: no executor of it ran in a turn, and one is in this.
     Blocked,
 }
 
@@ -67,9 +67,19 @@ impl Times {
         self.busy_ns + self.idle_ns + self.blocked_ns
     }
 
-    /// Busy part in thousandths; 0 when no time has passed.
-    pub fn busy_per_mille(&self) -> u32 {
-        (u128::from(self.busy_ns) * 1000 / u128::from(self.sum_ns().max(1))) as u32
+    /// Busy and blocked part of all, 0 to 1; 0 when no time has passed.
+    pub fn shares(&self) -> (f64, f64) {
+        let all = self.sum_ns().max(1) as f64;
+        (self.busy_ns as f64 / all, self.blocked_ns as f64 / all)
+    }
+
+    #[inline]
+    pub(super) fn add_one(&mut self, activity: Activity, ns: u64) {
+        match activity {
+            Activity::Busy => self.busy_ns += ns,
+            Activity::Idle => self.idle_ns += ns,
+            Activity::Blocked => self.blocked_ns += ns,
+        }
     }
 
     pub(super) fn add(&mut self, more: Times) {
@@ -168,7 +178,7 @@ impl ExecutorMetrics {
         self.edges[edge].queue_wait_ns.record(ns);
     }
 
-    /// Handling a sampled tuple took this long; of a spout, a call of `next` that emitted.
+    /// Handling a sampled tuple took this long. Calls of a spout are not timed one by one.
     #[inline]
     pub fn execute(&self, ns: u64) {
         self.execute_ns.record(ns);
@@ -207,10 +217,12 @@ impl ExecutorMetrics {
 pub(super) struct Set {
     pub(super) executors: Box<[ExecutorMetrics]>,
     pub(super) times: TimeCounts,
+    /// Time between this set's begin and its end, measured apart from `times`.
+    pub(super) wall_ns: Count,
 }
 
 impl Set {
     pub(super) fn new(executors: &[ExecutorDesc]) -> Self {
-        Set { executors: executors.iter().map(ExecutorMetrics::new).collect(), times: TimeCounts::default() }
+        Set { executors: executors.iter().map(ExecutorMetrics::new).collect(), times: TimeCounts::default(), wall_ns: Count::default() }
     }
 }

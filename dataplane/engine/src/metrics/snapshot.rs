@@ -13,8 +13,17 @@ use std::sync::Arc;
 pub struct LoopReader {
     sets: Arc<[Set; 2]>,
     epoch: ReaderEpoch,
-    times: Times,
+    own: LoopSnapshot,
     executors: Vec<ExecutorSnapshot>,
+}
+
+/// One loop since its first turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LoopSnapshot {
+    /// Busy, idle and back-pressured.
+    pub times: Times,
+    /// Time from its first turn to the last answer. Measured apart from `times`.
+    pub wall_ns: u64,
 }
 
 /// One executor since its start.
@@ -26,9 +35,9 @@ pub struct ExecutorSnapshot {
     pub component: Name,
     /// Busy, idle and back-pressured.
     pub times: Times,
-    /// Input edges, in the order of the component's inputs.
+    /// Input edges, ascending by the stream's number in frames.
     pub edges: Vec<EdgeSnapshot>,
-    /// Sampled tuples, nanoseconds in user code.
+    /// Sampled tuples, nanoseconds in user code. Empty for spouts.
     pub execute_ns: Histogram<u64>,
     /// Spouts: tracked tuples, emit to complete.
     pub complete_ns: Option<Histogram<u64>>,
@@ -61,7 +70,7 @@ pub struct EdgeSnapshot {
 #[derive(Debug, Clone, Default)]
 pub struct MetricsSnapshot {
     /// By loop.
-    pub loops: Vec<Times>,
+    pub loops: Vec<LoopSnapshot>,
     /// Ascending by id.
     pub executors: Vec<ExecutorSnapshot>,
 }
@@ -75,10 +84,27 @@ pub struct ComponentSnapshot {
     pub times: Times,
     /// Its edges together.
     pub queue_wait: Quantiles,
+    /// And each: an edge of all executors.
+    pub edges: Vec<EdgeQuantiles>,
     /// See [`ExecutorSnapshot::execute_ns`].
     pub execute: Quantiles,
     /// See [`ExecutorSnapshot::complete_ns`].
     pub complete: Quantiles,
+    /// One in how many tuples is timed at its busiest executor.
+    pub one_in: u64,
+}
+
+/// One input edge of a component's executors together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EdgeQuantiles {
+    /// Upstream component.
+    pub component: Name,
+    /// Its stream.
+    pub stream: Name,
+    /// Frames handled, all of them.
+    pub frames: u64,
+    /// See [`EdgeSnapshot::queue_wait_ns`].
+    pub queue_wait: Quantiles,
 }
 
 /// What is shown of a histogram. Nanoseconds; all zero when nothing was recorded.
@@ -108,7 +134,7 @@ impl From<&Histogram<u64>> for Quantiles {
 
 impl LoopReader {
     pub(super) fn new(executors: Arc<[ExecutorDesc]>, sets: Arc<[Set; 2]>, epoch: ReaderEpoch) -> Self {
-        LoopReader { sets, epoch, times: Times::default(), executors: executors.iter().map(ExecutorSnapshot::new).collect() }
+        LoopReader { sets, epoch, own: LoopSnapshot::default(), executors: executors.iter().map(ExecutorSnapshot::new).collect() }
     }
 
     /// Asks the loop for what it has counted; it answers at its next housekeeping. Does nothing while an earlier ask is open.
@@ -134,7 +160,8 @@ impl LoopReader {
 
     fn drain(&mut self, set: usize) {
         let set = &self.sets[set];
-        self.times.add(set.times.take());
+        self.own.times.add(set.times.take());
+        self.own.wall_ns += set.wall_ns.take();
         for (sum, more) in self.executors.iter_mut().zip(&set.executors) {
             sum.times.add(more.times.take());
             for (sum, more) in sum.edges.iter_mut().zip(&more.edges) {
@@ -188,7 +215,7 @@ impl MetricsSnapshot {
     pub fn of<'a>(loops: impl IntoIterator<Item = &'a LoopReader>) -> Self {
         let mut snapshot = MetricsSnapshot::default();
         for reader in loops {
-            snapshot.loops.push(reader.times);
+            snapshot.loops.push(reader.own);
             snapshot.executors.extend(reader.executors.iter().cloned());
         }
         snapshot.executors.sort_by_key(|e| e.id);
@@ -210,12 +237,20 @@ fn component(executors: &[ExecutorSnapshot]) -> ComponentSnapshot {
     let mut times = Times::default();
     executors.iter().for_each(|e| times.add(e.times));
     let quantiles = |h: Histogram<u64>| Quantiles::from(&h);
+    let edge = |place: usize, first: &EdgeSnapshot| EdgeQuantiles {
+        component: first.component.clone(),
+        stream: first.stream.clone(),
+        frames: executors.iter().map(|e| e.edges[place].frames).sum(),
+        queue_wait: quantiles(merged(executors.iter().map(|e| &e.edges[place].queue_wait_ns))),
+    };
     ComponentSnapshot {
         component: executors[0].component.clone(),
         times,
         queue_wait: quantiles(merged(executors.iter().flat_map(|e| e.edges.iter().map(|edge| &edge.queue_wait_ns)))),
+        edges: executors[0].edges.iter().enumerate().map(|(place, first)| edge(place, first)).collect(),
         execute: quantiles(merged(executors.iter().map(|e| &e.execute_ns))),
         complete: quantiles(merged(executors.iter().filter_map(|e| e.complete_ns.as_ref()))),
+        one_in: executors.iter().map(|e| e.one_in).max().unwrap_or(1),
     }
 }
 

@@ -22,25 +22,32 @@ fn spout_and_bolt() -> Vec<ExecutorDesc> {
 
 #[test]
 fn busy_idle_and_blocked_are_the_time_passed_whatever_the_snapshots() {
-    let (mut metrics, mut reader) = loop_metrics(spout_and_bolt(), 4, 1_000);
+    let (mut metrics, mut reader) = loop_metrics(spout_and_bolt(), 4);
     let mut now = 1_000;
     for step in 0..100u64 {
+        metrics.turn_begins(now);
+        let began = now;
         now += step * 7 % 13;
-        let activity = [Activity::Busy, Activity::Idle, Activity::Blocked][step as usize % 3];
-        metrics.executor_is(step as usize & 1, activity, now);
-        metrics.loop_is(activity, now + 1);
+        match step % 3 {
+            0 => metrics.ran(step as usize & 1, began, now, step % 4 == 0),
+            1 => metrics.waits(step as usize & 1, step % 4 == 1, now),
+            _ => {}
+        }
         if step % 5 == 0 {
             reader.ask();
         }
-        if step % 3 == 0 {
-            metrics.turn(now + 2);
+        if step % 4 == 0 {
             now += 2;
+            metrics.turn(now);
         }
+        now += 1;
         reader.collect();
     }
     let snapshot = MetricsSnapshot::of([&reader.finish(metrics, now + 10)]);
     let passed = now + 10 - 1_000;
-    assert_eq!(snapshot.loops[0].sum_ns(), passed);
+    let own = snapshot.loops[0];
+    assert_eq!((own.times.sum_ns(), own.wall_ns), (passed, passed));
+    assert!(own.times.busy_ns > 0 && own.times.idle_ns > 0 && own.times.blocked_ns > 0, "{own:?}");
     assert!(snapshot.executors.iter().all(|e| e.times.sum_ns() == passed), "{snapshot:?}");
     assert!(snapshot.executors.iter().all(|e| e.times.busy_ns > 0 && e.times.idle_ns > 0 && e.times.blocked_ns > 0));
     assert_eq!(snapshot.executors.iter().map(|e| e.id.first).collect::<Vec<_>>(), [1, 2], "ascending");
@@ -48,17 +55,32 @@ fn busy_idle_and_blocked_are_the_time_passed_whatever_the_snapshots() {
 
 #[test]
 fn a_clock_that_goes_back_a_little_counts_nothing_twice() {
-    let (mut metrics, reader) = loop_metrics(spout_and_bolt(), 4, 100);
-    metrics.executor_is(0, Activity::Busy, 200);
-    metrics.executor_is(0, Activity::Idle, 190);
-    metrics.executor_is(0, Activity::Busy, 300);
-    let snapshot = MetricsSnapshot::of([&reader.finish(metrics, 300)]);
-    assert_eq!(snapshot.executors[1].times, Times { busy_ns: 0, idle_ns: 200, blocked_ns: 0 });
+    let (mut metrics, reader) = loop_metrics(spout_and_bolt(), 4);
+    metrics.turn_begins(100);
+    metrics.ran(0, 200, 190, false);
+    metrics.ran(0, 300, 310, true);
+    assert_eq!(metrics.times(0), Times { busy_ns: 10, idle_ns: 200, blocked_ns: 0 });
+    let snapshot = MetricsSnapshot::of([&reader.finish(metrics, 305)]);
+    assert_eq!(snapshot.executors[1].times, Times { busy_ns: 10, idle_ns: 200, blocked_ns: 0 });
+}
+
+#[test]
+fn a_loop_is_blocked_while_nothing_ran_and_an_executor_is() {
+    let (mut metrics, reader) = loop_metrics(spout_and_bolt(), 4);
+    metrics.turn_begins(0);
+    metrics.ran(0, 0, 10, true);
+    metrics.turn_begins(20);
+    metrics.turn_begins(50);
+    metrics.waits(0, false, 60);
+    metrics.turn_begins(70);
+    let snapshot = MetricsSnapshot::of([&reader.finish(metrics, 100)]);
+    assert_eq!(snapshot.loops[0].times, Times { busy_ns: 20, idle_ns: 50, blocked_ns: 30 });
+    assert_eq!(snapshot.executors[1].times, Times { busy_ns: 10, idle_ns: 40, blocked_ns: 50 });
 }
 
 #[test]
 fn times_and_counts_are_kept_per_edge() {
-    let (metrics, reader) = loop_metrics(spout_and_bolt(), 4, 0);
+    let (metrics, reader) = loop_metrics(spout_and_bolt(), 4);
     let (early, late) = (metrics.edge(0, 0).unwrap(), metrics.edge(0, 3).unwrap());
     assert_eq!(metrics.edge(0, 1), None, "a stream it does not read");
     assert_eq!(metrics.edge(1, 0), None, "a spout reads nothing");
@@ -90,10 +112,11 @@ fn times_and_counts_are_kept_per_edge() {
 #[test]
 fn a_snapshot_taken_while_the_loop_runs_loses_nothing() {
     const TURNS: u64 = 20_000;
-    let (mut metrics, mut reader) = loop_metrics(spout_and_bolt(), 4, 0);
+    let (mut metrics, mut reader) = loop_metrics(spout_and_bolt(), 4);
     let thread = std::thread::spawn(move || {
         for now in 1..=TURNS {
-            metrics.executor_is(0, Activity::Busy, now);
+            metrics.turn_begins(now - 1);
+            metrics.ran(0, now - 1, now, false);
             metrics.of(0).frames(0, 2);
             metrics.of(0).queue_wait(1, now);
             metrics.turn(now);
