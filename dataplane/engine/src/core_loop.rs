@@ -384,7 +384,7 @@ impl CoreLoop {
     }
 
     #[cold]
-    fn keep_house(&mut self, links: &mut Links, now_ns: u64) {
+    pub(crate) fn keep_house(&mut self, links: &mut Links, now_ns: u64) {
         self.settle_link_credit(links);
         if now_ns >= self.housekeeping_ns {
             self.housekeeping_ns = now_ns + HOUSEKEEPING_NS;
