@@ -128,6 +128,8 @@ impl Executor {
             cx.fail(Fail::Drop(format!("panic: {}", panic_text(&**payload))));
         }
         cx.settle();
+        // Settling looks at what it can see; a pause is the executor's.
+        cx.out.attention |= cx.io.turn_ns < self.paused_until_ns;
         cx.out.executed += u64::from(cx.handled);
         let (at, reported) = (cx.at, cx.reported.take());
         if let Some(why) = reported {
