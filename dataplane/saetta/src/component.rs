@@ -97,8 +97,11 @@ impl<B: Bolt> Anchor<B> {
     {
         self.raw.complete(Box::new(move |component, cx| {
             let component: &mut dyn std::any::Any = component;
-            match component.downcast_mut::<BoltTask<B>>() {
-                Some(task) => task.bolt.on_complete(value, Cx::wrap(cx)),
+            if let Some(task) = component.downcast_mut::<BoltTask<B>>() {
+                return task.bolt.on_complete(value, Cx::wrap(cx));
+            }
+            match component.downcast_mut::<crate::testing::Probed<B>>() {
+                Some(probed) => probed.on_complete(value, cx),
                 None => Err("a completion for a bolt of another type; a bug in Saetta".into()),
             }
         }));
@@ -165,7 +168,7 @@ impl<C> Cx<'_, C> {
         C: Emits<S>,
     {
         // A stream that the wiring never declared has no reader: the tuple counts as handled.
-        if let Some(output) = self.0.output(TypeId::of::<S>()) {
+        if let Some(output) = self.output::<S>() {
             self.0.emit(output, value);
         }
     }
@@ -179,7 +182,7 @@ impl<C> Cx<'_, C> {
         I::IntoIter: Send + 'static,
         C: Emits<E::Tuple>,
     {
-        if let Some(output) = self.0.output(TypeId::of::<E::Tuple>()) {
+        if let Some(output) = self.output::<E::Tuple>() {
             self.0.emit_from(output, items.into_iter());
         }
     }
@@ -205,7 +208,7 @@ impl<C> Cx<'_, C> {
     where
         C: Emits<E::Tuple>,
     {
-        if let Some(output) = self.0.output(TypeId::of::<E::Tuple>()) {
+        if let Some(output) = self.output::<E::Tuple>() {
             self.0.untracked(|cx| cx.emit(output, value));
         }
     }
@@ -213,6 +216,13 @@ impl<C> Cx<'_, C> {
     /// The timeout of the input's trees begins anew.
     pub fn reset_timeout(&mut self) {
         self.0.reset_timeout();
+    }
+
+    /// Where stream `S` goes out. In a test of a bolt alone it is made when it is first used.
+    #[inline(always)]
+    fn output<S: StreamType>(&mut self) -> Option<usize> {
+        let tag = TypeId::of::<S>();
+        self.0.output(tag).or_else(|| self.0.claim(tag))
     }
 
     /// Id of this task, unique in the topology.
@@ -246,7 +256,7 @@ impl<S: Spout> Cx<'_, S> {
         S: Emits<T>,
     {
         const { assert!(S::TRACKED, "this spout calls emit_tracked; fix: add `const TRACKED: bool = true;` to its `impl Spout`") };
-        let output = self.0.output(TypeId::of::<T>());
+        let output = self.output::<T>();
         self.0.emit_tracked(output, id, value);
     }
 }
@@ -269,7 +279,7 @@ impl<B: Bolt> Cx<'_, B> {
     where
         B: Emits<E::Tuple>,
     {
-        let Some(output) = self.0.output(TypeId::of::<E::Tuple>()) else { return Ok(()) };
+        let Some(output) = self.output::<E::Tuple>() else { return Ok(()) };
         let raw: Vec<&RawAnchor> = anchors.iter().map(|a| &a.raw).collect();
         self.0.anchored_to(&raw, |cx| cx.emit(output, value))
     }

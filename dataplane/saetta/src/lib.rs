@@ -18,12 +18,13 @@ mod grouping;
 mod lives;
 mod run;
 mod stepped;
+pub mod testing;
 mod topology;
 
 pub use component::{Anchor, Archived, Bolt, Complete, Cx, Emits, Handle, Outcome, Progress, Spout};
 pub use dynamic::{DynGrouping, HandleDyn};
 pub use grouping::{All, Custom, CustomGrouping, Direct, Global, GroupingFor, LoadAware, LocalOrShuffle, Partial, Shuffle};
-pub use run::{Latency, RunOptions, Summary, run};
+pub use run::{ComponentSummary, Latency, RunOptions, Summary, run};
 pub use saetta_engine::{Fail, Reason, TreeFail};
 pub use saetta_model::config::{Config, ConfigError, Source as ConfigSource};
 pub use saetta_tuple::{Dyn, Emit, Fields, KeyField, List, Schema, StreamType, Tuple, Value, WireType, tuple};

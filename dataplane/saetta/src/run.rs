@@ -226,15 +226,8 @@ impl Watch {
     }
 }
 
-fn summarise(
-    program: &Program,
-    layout: &Layout,
-    shared: &Shared,
-    elapsed_sec: f64,
-    (histogram_ns, metrics): (hdrhistogram::Histogram<u64>, MetricsSnapshot),
-    errors: Vec<String>,
-    memory: Vec<(&'static str, u64)>,
-) -> Summary {
+/// What each component did so far.
+pub(crate) fn components(shared: &Shared) -> BTreeMap<String, ComponentSummary> {
     let mut components: BTreeMap<String, ComponentSummary> = BTreeMap::new();
     for e in shared.executors().iter().filter(|e| !e.component.is_system()) {
         let c = components.entry(e.component.to_string()).or_default();
@@ -247,6 +240,19 @@ fn summarise(
         c.transferred += e.transferred.load(Ordering::Relaxed);
         c.failed += e.failed.load(Ordering::Relaxed);
     }
+    components
+}
+
+fn summarise(
+    program: &Program,
+    layout: &Layout,
+    shared: &Shared,
+    elapsed_sec: f64,
+    (histogram_ns, metrics): (hdrhistogram::Histogram<u64>, MetricsSnapshot),
+    errors: Vec<String>,
+    memory: Vec<(&'static str, u64)>,
+) -> Summary {
+    let mut components = components(shared);
     for of in metrics.components() {
         let Some(c) = components.get_mut(of.component.as_str()) else { continue };
         (c.busy, c.blocked) = of.times.shares();

@@ -1,6 +1,6 @@
 //! Loops stepped by hand: the same engine without threads, for tests that choose every interleaving by seed.
 
-use saetta_engine::{CoreLoop, Engine, EnginePlan, Links, Options, PlannedExecutor, Program, Shared};
+use saetta_engine::{Clock, CoreLoop, Engine, EnginePlan, Links, Options, PlannedExecutor, Program, Shared};
 use saetta_model::config::Config;
 use saetta_model::parallelism::Layout;
 use std::sync::Arc;
@@ -14,6 +14,30 @@ pub struct Stepped {
 impl Stepped {
     /// `n_loops` loops; `place` says which loop a component's i-th executor runs on.
     pub fn new(program: &Program, config: &Config, n_loops: usize, place: &dyn Fn(&str, usize) -> usize) -> crate::Result<Self> {
+        let options = Options::from_config(config)?;
+        Self::with_options(program, config, n_loops, place, options)
+    }
+
+    /// As [`Stepped::new`], by another clock than the machine's and with the random numbers of a seed: one run is like the other.
+    pub fn seeded(
+        program: &Program,
+        config: &Config,
+        n_loops: usize,
+        place: &dyn Fn(&str, usize) -> usize,
+        clock: Clock,
+        seed: u64,
+    ) -> crate::Result<Self> {
+        let options = Options { clock, seed, ..Options::from_config(config)? };
+        Self::with_options(program, config, n_loops, place, options)
+    }
+
+    fn with_options(
+        program: &Program,
+        config: &Config,
+        n_loops: usize,
+        place: &dyn Fn(&str, usize) -> usize,
+        options: Options,
+    ) -> crate::Result<Self> {
         let layout = Layout::new(&program.spec, config)?;
         let executors = layout
             .components
@@ -22,7 +46,7 @@ impl Stepped {
                 c.executors.iter().enumerate().map(|(i, id)| PlannedExecutor { id: *id, on_loop: place(c.id.as_str(), i) % n_loops })
             })
             .collect();
-        let options = Options { pinned: false, ..Options::from_config(config)? };
+        let options = Options { pinned: false, ..options };
         let plan = EnginePlan { layout, cores: (0..n_loops as u32).collect(), executors, remotes: Vec::new(), options };
         let mut engine = Engine::build(program, &plan, false)?;
         engine.handles().iter().for_each(|h| h.send(saetta_engine::Command::Activate(true)));
@@ -34,9 +58,24 @@ impl Stepped {
         self.loops[core_loop].turn(&mut Links::none())
     }
 
+    /// Brings counters, and whether the loops have ended, up to now.
+    pub fn publish(&mut self) {
+        self.loops.iter_mut().for_each(CoreLoop::publish);
+    }
+
+    /// Closes every component: the worker ends in order. After the last step.
+    pub fn close(&mut self) {
+        self.loops.iter_mut().for_each(CoreLoop::close);
+    }
+
     /// How many loops.
     pub fn n_loops(&self) -> usize {
         self.loops.len()
+    }
+
+    /// A loop, to look at.
+    pub(crate) fn core_loop(&self, core_loop: usize) -> &CoreLoop {
+        &self.loops[core_loop]
     }
 
     /// True when every task has ended and nothing waits.

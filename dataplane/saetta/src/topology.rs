@@ -100,6 +100,21 @@ impl Topology {
         self
     }
 
+    /// Adds a spout of the engine's kind that emits stream `S`, tracked.
+    pub(crate) fn raw_spout<S: StreamType>(&mut self, id: &str, factory: ComponentFactory) -> Stream<S> {
+        let at = self.add(id, ComponentKind::Spout, Box::new(move |_| factory));
+        self.components[at].spec.tracked = true;
+        Inner { topology: self, at }.stream::<S>()
+    }
+
+    /// Adds a bolt of the engine's kind that reads one stream.
+    pub(crate) fn raw_bolt<S: StreamType>(&mut self, id: &str, from: &Stream<S>, grouping: Grouping, factory: ComponentFactory) {
+        let at = self.add(id, ComponentKind::Bolt, Box::new(move |_| factory));
+        let Ok(stream) = Name::new(S::NAME) else { return };
+        self.components[at].spec.inputs.push(InputSpec { from: from.component.clone(), stream, grouping });
+        self.components[at].choosers.push(None);
+    }
+
     fn add(&mut self, id: &str, kind: ComponentKind, factory: LateFactory) -> usize {
         let name = Name::new(id).unwrap_or_else(|e| {
             self.errors.push(e.to_string());

@@ -11,6 +11,7 @@ const WORDS: [&str; 5] = ["nathan", "mike", "jackson", "golda", "bertels"];
 
 /// One word, with what was appended so far.
 #[tuple]
+#[derive(Debug, PartialEq)]
 pub struct Word {
     /// The text.
     pub word: String,
@@ -77,3 +78,27 @@ fn topology(t: &mut Topology, args: Args) -> Result<()> {
 }
 
 saetta::main!(topology);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use saetta::testing::{TestBolt, TestTopology};
+
+    fn word(text: &str) -> Word {
+        Word { word: text.into() }
+    }
+
+    #[test]
+    fn a_word_is_shouted() {
+        let mut t = TestBolt::new(Exclaim::new(false));
+        t.send(&word("nathan"));
+        assert_eq!(t.drain::<Word>(), [word("nathan!!!")]);
+    }
+
+    #[test]
+    fn words_are_shouted_once_by_the_first_bolt_and_by_the_second_what_either_says() {
+        let run = TestTopology::new(|t| topology(t, Args { words: 0 })).mock("word", [word("mike")]).run_to_end();
+        assert_eq!(run.output::<Word>("exclaim1"), [word("mike!!!")]);
+        assert_eq!(run.summary("exclaim2").executed, 2);
+    }
+}

@@ -47,8 +47,27 @@ fn next_word<'t>(rest: &mut &'t str) -> Option<&'t str> {
 
 #[cfg(test)]
 mod tests {
-    use super::next_word;
+    use super::*;
+    use crate::LineRef;
+    use saetta::testing::TestBolt;
     use std::iter::from_fn;
+
+    fn split(mut t: TestBolt<Split>, text: &str) -> Vec<String> {
+        t.send(&LineRef { text });
+        t.drain::<Word>().into_iter().map(|w| w.word).collect()
+    }
+
+    #[test]
+    fn a_line_is_split_at_white_space_of_any_kind() {
+        assert_eq!(split(TestBolt::new(Split), " the\tquick\u{2003}brown  fox\r\n"), ["the", "quick", "brown", "fox"]);
+    }
+
+    #[test]
+    fn the_words_of_a_line_that_find_no_room_come_later_and_in_order() {
+        let words: Vec<String> = (0..5_000).map(|n| n.to_string()).collect();
+        let narrow = TestBolt::new(Split).config("executor.inbox.bytes", 4096);
+        assert_eq!(split(narrow, &words.join(" ")), words);
+    }
 
     #[test]
     fn words_are_those_of_split_whitespace() {
