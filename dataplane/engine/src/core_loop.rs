@@ -230,6 +230,8 @@ impl CoreLoop {
                 self.io.flush_lanes();
             }
         }
+        // What a full lane refused, whoever staged it and whether or not it has a turn again.
+        self.io.flush_lanes();
         work += self.io.acks.flush();
         work += self.flush_links(links, now_ns);
         self.give_credit(links, work == 0);

@@ -542,6 +542,34 @@ fn a_running_topology_is_fed_idles_and_follows_the_virtual_clock() {
     assert!(run.now_ns() - before < 80_000_000, "time passed only as far as the spout needed");
 }
 
+/// Three copies of each number.
+struct Copy3;
+impl Bolt for Copy3 {}
+impl Emits<Number> for Copy3 {}
+impl Handle<Number> for Copy3 {
+    fn on(&mut self, t: &ArchivedNumber, cx: &mut Cx<'_, Self>) -> Outcome {
+        (0..3).for_each(|_| cx.emit(&Number { n: t.n() }));
+        Ok(())
+    }
+}
+
+/// Frames a full lane refused stayed with a loop that had nothing else to do, until their trees timed out: 47 of the first 400 seeds.
+#[test]
+fn what_a_full_lane_refused_goes_when_there_is_room_though_its_loop_has_no_other_work() {
+    seeds(0..40, |seed| {
+        let wire = |t: &mut Topology| {
+            let fed = t.spout("fed", || Outside).stream::<Number>();
+            let copies = t.bolt("copy", || Copy3).input(&fed, Shuffle).stream::<Number>();
+            t.bolt("last", || Add(0)).input(&copies, by!(Number.n)).executors(2).stream::<Number>();
+            Ok(())
+        };
+        let test = TestTopology::new(wire).seed(seed).loops(2 + (seed % 2) as usize).config("topology.acker.executors", 1 + seed / 2 % 2);
+        let mut run = test.mock("fed", numbers(2000..5000)).start();
+        run.run_until_idle();
+        assert_eq!((run.tracker("fed").acked(), run.output::<Number>("last").len()), (3000, 9000));
+    });
+}
+
 /// A topology whose bolt never ends what it takes: trees stay open until their timeout.
 fn open_ended(t: &mut Topology, anchors: Anchors) -> Result<()> {
     let fed = t.spout("fed", || Outside).stream::<Number>();
