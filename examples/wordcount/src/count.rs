@@ -1,5 +1,6 @@
 //! The bolt that counts, and what is shown at the end.
 
+use crate::read::Fates;
 use crate::{ArchivedWord, Word};
 use rustc_hash::FxHashMap;
 use saetta::prelude::*;
@@ -60,19 +61,27 @@ impl Handle<Word> for Count {
 }
 
 /// Ten most frequent words, total, rate and percentiles; or everything as JSON.
-pub(crate) fn report(counts: &Counts, summary: &Summary, json: bool) -> Result<()> {
+pub(crate) fn report(counts: &Counts, fates: Option<&Mutex<Fates>>, summary: &Summary, json: bool) -> Result<()> {
     let tasks = counts.lock().map_err(|_| "a count task panicked")?;
     let all: BTreeMap<&str, u64> = tasks.iter().flatten().map(|(word, n)| (word.as_str(), *n)).collect();
     let total: u64 = all.values().sum();
+    let fates = fates.map(|fates| fates.lock().map_err(|_| "a reader panicked")).transpose()?;
     let mut stdout = std::io::stdout().lock();
     let written = if json {
-        let object = serde_json::json!({ "counts": all, "total": total, "rate_per_sec": summary.rate_per_sec, "elapsed_sec": summary.elapsed_sec, "latency": summary.latency, "components": summary.components, "errors": summary.errors });
+        let mut object = serde_json::json!({ "counts": all, "total": total, "rate_per_sec": summary.rate_per_sec, "elapsed_sec": summary.elapsed_sec, "latency": summary.latency, "components": summary.components, "errors": summary.errors });
+        if let Some(fates) = &fates {
+            object["lines_acked"] = fates.acked.into();
+        }
         writeln!(stdout, "{object}")
     } else {
         let mut top: Vec<(&str, u64)> = all.iter().map(|(word, n)| (*word, *n)).collect();
         top.sort_by_key(|(word, n)| (std::cmp::Reverse(*n), *word));
         let mut lines = top.iter().take(TOP).map(|(word, n)| format!("{n:>12}  {word}\n")).collect::<String>();
-        lines.push_str(&format!("{total:>12}  total, {} different words\n\n{summary}\n", all.len()));
+        lines.push_str(&format!("{total:>12}  total, {} different words\n", all.len()));
+        if let Some(fates) = &fates {
+            lines.push_str(&format!("{:>12}  lines acked\n", fates.acked));
+        }
+        lines.push_str(&format!("\n{summary}\n"));
         stdout.write_all(lines.as_bytes())
     };
     match written {
@@ -80,6 +89,9 @@ pub(crate) fn report(counts: &Counts, summary: &Summary, json: bool) -> Result<(
         _ => {}
     }
     // Counts that miss something must not look like counts.
+    if let Some(fates) = fates.filter(|fates| fates.failed > 0) {
+        return Err(format!("{} lines failed, so words may be missing from these counts; first {}", fates.failed, fates.why).into());
+    }
     match summary.components.values().map(|c| c.failed).sum::<u64>() {
         0 => Ok(()),
         failed => Err(format!("{failed} inputs failed, so words are missing from these counts; why stands above").into()),

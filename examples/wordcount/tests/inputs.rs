@@ -58,6 +58,46 @@ fn the_licence_is_counted_exactly_on_any_number_of_tasks() {
 }
 
 #[test]
+fn two_readers_share_a_text_and_every_line_of_a_tracked_one_is_acked() {
+    let licence = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../LICENSE")).unwrap();
+    let want = independent(&licence);
+    for options in [&["--acked"][..], &["--keyed"], &["--keyed", "--acked"], &["--keyed", "--acked", "--counters", "3", "--splitters", "2"]]
+    {
+        let out = wordcount(&[options, &["--json"]].concat());
+        assert!(out.status.success(), "{options:?}: {}", text_of(&out.stderr));
+        let json: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+        let counts: BTreeMap<String, u64> = serde_json::from_value(json["counts"].clone()).unwrap();
+        assert_eq!(counts, want, "{options:?}");
+        let lines = options.contains(&"--acked").then_some(licence.lines().count() as u64);
+        assert_eq!(json["lines_acked"].as_u64(), lines, "{options:?}");
+        assert_eq!(json["components"].get("read-1").is_some(), options.contains(&"--keyed"), "{options:?}");
+    }
+}
+
+#[test]
+fn halves_meet_wherever_the_middle_falls() {
+    // The middle before, on and behind a line end; a line longer than half; no line end at all; nothing.
+    for text in ["aa\nbb\n", "aa\nbbb\n", "aaa\nbb\n", "a\nbbbb bbbb bbbb bbbb\n", "bbbb bbbb bbbb\nc", "only one line", "\n\n\n", ""] {
+        let f = file(text.as_bytes());
+        let (total, counts) = counted(&["--keyed", f.path().to_str().unwrap()]);
+        assert_eq!((total, counts), (text.split_whitespace().count() as u64, independent(text)), "{text:?}");
+    }
+    let long = "word ".repeat(600_000) + "\nlast line\n";
+    let f = file(long.as_bytes());
+    assert_eq!(
+        counted(&["--keyed", f.path().to_str().unwrap()]).1,
+        independent(&long),
+        "a line of three pieces, the middle in one of them"
+    );
+}
+
+#[test]
+fn two_readers_of_standard_input_are_refused() {
+    let out = wordcount(&["--keyed", "-"]);
+    assert!(!out.status.success() && text_of(&out.stderr).contains("--keyed needs a file"), "{}", text_of(&out.stderr));
+}
+
+#[test]
 fn the_table_shows_ten_words_total_rate_and_percentiles() {
     let out = text_of(&wordcount(&[]).stdout);
     let first = out.lines().next().unwrap().split_whitespace().collect::<Vec<_>>();
