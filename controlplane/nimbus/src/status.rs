@@ -103,6 +103,7 @@ pub(crate) struct Executor {
     pub(crate) emitted: u64,
     pub(crate) transferred: u64,
     pub(crate) failed: u64,
+    pub(crate) busy_per_mille: u32,
     pub(crate) ended: bool,
 }
 
@@ -209,6 +210,7 @@ fn executor(cluster: &Cluster, record: &TopologyRecord, component: Name, id: Exe
         emitted: beat.map_or(0, |b| b.emitted),
         transferred: beat.map_or(0, |b| b.transferred),
         failed: beat.map_or(0, |b| b.failed),
+        busy_per_mille: beat.map_or(0, |b| b.busy_per_mille),
         ended: beat.is_some_and(|b| b.ended),
     }
 }

@@ -79,7 +79,16 @@ async fn a_topology_lives_from_upload_to_removal() {
     let executors: Vec<ExecutorBeat> = p
         .executors
         .iter()
-        .map(|e| ExecutorBeat { id: e.id, core: 7, executed: 11, emitted: 22, transferred: 33, failed: 1, ended: false })
+        .map(|e| ExecutorBeat {
+            id: e.id,
+            core: 7,
+            executed: 11,
+            emitted: 22,
+            transferred: 33,
+            failed: 1,
+            busy_per_mille: 250,
+            ended: false,
+        })
         .collect();
     let worker = WorkerBeat {
         topology: id.clone(),
@@ -108,6 +117,7 @@ async fn a_topology_lives_from_upload_to_removal() {
     let first = p.executors[0].id.first;
     let shown = executors.iter().find(|e| e["first_task"] == first).unwrap();
     assert_eq!((&shown["core"], &shown["executed"], &shown["emitted"]), (&json!(7), &json!(11), &json!(22)));
+    assert_eq!(shown["busy_per_mille"], json!(250));
     assert_eq!((&shown["node"], &shown["port"]), (&json!(p.slot.node), &json!(p.slot.port)));
     let (_, list) = w.client.get("/api/v1/topologies").await;
     assert_eq!(

@@ -57,7 +57,7 @@ fn shape_of(beat: &SupervisorBeat) -> SupervisorBeat {
     let mut shape = beat.clone();
     shape.at_ms = 0;
     for e in shape.workers.iter_mut().flat_map(|w| &mut w.executors) {
-        (e.executed, e.emitted, e.transferred, e.failed) = (0, 0, 0, 0);
+        (e.executed, e.emitted, e.transferred, e.failed, e.busy_per_mille) = (0, 0, 0, 0, 0);
     }
     shape
 }
@@ -70,7 +70,8 @@ mod tests {
 
     fn picture(executed: u64, state: &str, ended: bool) -> Picture {
         let id = ExecutorId { first: 1, last: 1 };
-        let executor = ExecutorBeat { id, core: 0, executed, emitted: executed, transferred: executed, failed: 0, ended };
+        let busy_per_mille = executed as u32 % 1001;
+        let executor = ExecutorBeat { id, core: 0, executed, emitted: executed, transferred: executed, failed: 0, busy_per_mille, ended };
         let beat = SupervisorBeat {
             at_ms: executed,
             workers: vec![WorkerBeat {

@@ -460,6 +460,7 @@ impl<'a> Builder<'a> {
                     failed: AtomicU64::new(0),
                     trees_acked: AtomicU64::new(0),
                     trees_failed: AtomicU64::new(0),
+                    busy_ns: AtomicU64::new(0),
                     ended: AtomicBool::new(false),
                 })
             })

@@ -552,6 +552,7 @@ impl Executor {
         s.failed.store(self.out.failed, Ordering::Relaxed);
         s.trees_acked.store(self.out.acked, Ordering::Relaxed);
         s.trees_failed.store(self.out.trees_failed, Ordering::Relaxed);
+        s.busy_ns.store(io.metrics.times(self.out.place).busy_ns, Ordering::Relaxed);
         s.ended.store(self.ended(), Ordering::Release);
     }
 

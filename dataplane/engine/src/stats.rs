@@ -33,6 +33,8 @@ pub struct ExecutorStats {
     pub trees_acked: AtomicU64,
     /// Spouts: trees told failed.
     pub trees_failed: AtomicU64,
+    /// Nanoseconds in which it ran.
+    pub busy_ns: AtomicU64,
     /// Every task has ended.
     pub ended: AtomicBool,
 }

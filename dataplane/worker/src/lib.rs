@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod boot;
+mod busy;
 mod log;
 mod loop_watch;
 mod peers;

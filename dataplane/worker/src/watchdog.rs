@@ -4,6 +4,7 @@
 //! A loop that is stuck in user code stops none of this.
 
 use crate::boot::Signals;
+use crate::busy::Busy;
 use crate::loop_watch::LoopWatch;
 use crate::peers::Peers;
 use crate::rate::Rate;
@@ -75,6 +76,7 @@ pub(crate) struct Watchdog {
     signals: Signals,
     running: Running,
     executors: Vec<Arc<ExecutorStats>>,
+    busy: Busy,
     loops: LoopWatch,
     reports: Rate,
     /// Spouts as last commanded.
@@ -151,6 +153,7 @@ impl Watchdog {
             connector,
             supervisor,
             signals,
+            busy: Busy::new(running.shared.executors().len(), now),
             executors: running.shared.executors(),
             loops: LoopWatch::new(&running, plan.options.blocking_loops, now),
             running,
@@ -413,7 +416,9 @@ impl Watchdog {
             return;
         }
         let (version, ended, _) = state;
-        let executors = self.executors.iter().map(|e| executor_beat(e)).collect();
+        let ran_ns = self.executors.iter().map(|e| e.busy_ns.load(Ordering::Relaxed)).collect();
+        let busy = self.busy.per_mille(ran_ns, now);
+        let executors = self.executors.iter().zip(busy).map(|(e, busy)| executor_beat(e, busy)).collect();
         if self.supervisor.send(&FromWorker::Beat { version, ended, drained, executors }) {
             self.beaten = Some((now, state));
         }
@@ -513,7 +518,7 @@ fn fatal(report: ErrorReport) -> WorkerError {
     WorkerError::Fatal(ErrorReport { text: log::one_line(&report.text), ..report })
 }
 
-fn executor_beat(e: &ExecutorStats) -> ExecutorBeat {
+fn executor_beat(e: &ExecutorStats, busy_per_mille: u32) -> ExecutorBeat {
     ExecutorBeat {
         id: e.id,
         core: e.core,
@@ -521,6 +526,7 @@ fn executor_beat(e: &ExecutorStats) -> ExecutorBeat {
         emitted: e.emitted.load(Ordering::Relaxed),
         transferred: e.transferred.load(Ordering::Relaxed),
         failed: e.failed.load(Ordering::Relaxed),
+        busy_per_mille,
         ended: e.ended.load(Ordering::Acquire),
     }
 }

@@ -57,6 +57,13 @@ pub struct ExecutorBeat {
     pub transferred: u64,
     /// Inputs that failed.
     pub failed: u64,
+    /// Thousandths of the time since the beat before in which it ran.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub busy_per_mille: u32,
     /// True when every task of it has ended.
     pub ended: bool,
+}
+
+fn is_zero(n: &u32) -> bool {
+    *n == 0
 }

@@ -79,6 +79,7 @@ fn describe(status: &Value, out: Output) -> String {
         Column { head: "EMITTED", wide: false, text: |e| text(e, "emitted") },
         Column { head: "TRANSFERRED", wide: true, text: |e| text(e, "transferred") },
         Column { head: "FAILED", wide: false, text: |e| text(e, "failed") },
+        Column { head: "BUSY", wide: false, text: busy },
         Column { head: "ENDED", wide: true, text: |e| text(e, "ended") },
     ];
     lines.push(format!("\nexecutors:\n{}", out.table(items(status, "executors"), &executors)));
@@ -101,6 +102,12 @@ fn state(topology: &Value) -> String {
         None if topology.get("finished") == Some(&Value::Bool(true)) => format!("{word}, finished"),
         None => word,
     }
+}
+
+/// Part of its time, in percent, since the beat before the last.
+fn busy(executor: &Value) -> String {
+    let per_mille = executor.get("busy_per_mille").and_then(Value::as_u64);
+    per_mille.map_or_else(|| "-".to_owned(), |n| format!("{}.{} %", n / 10, n % 10))
 }
 
 fn tasks(executor: &Value) -> String {
