@@ -119,6 +119,7 @@ async fn a_topology_lives_from_upload_to_removal() {
     assert_eq!((&shown["core"], &shown["executed"], &shown["emitted"]), (&json!(7), &json!(11), &json!(22)));
     assert_eq!(shown["busy_per_mille"], json!(250));
     assert_eq!((&shown["node"], &shown["port"]), (&json!(p.slot.node), &json!(p.slot.port)));
+    assert!(executors.iter().all(|e| e["core_why"].as_str().is_some_and(|why| !why.is_empty())), "{executors:?}");
     let (_, list) = w.client.get("/api/v1/topologies").await;
     assert_eq!(
         (&list["kind"], list["items"].as_array().unwrap().len(), &list["items"][0]["workers_running"]),

@@ -124,11 +124,12 @@ impl Running {
     }
 }
 
-/// A loop that panics ends the engine: the others would wait for it for ever.
-struct EndAll(Arc<Shared>);
+/// A loop that panics ends the engine: the others would wait for it for ever. One that has ended says so.
+struct EndAll(Arc<Shared>, usize);
 
 impl Drop for EndAll {
     fn drop(&mut self) {
+        self.0.loops[self.1].thread.store(0, Ordering::Relaxed);
         if std::thread::panicking() {
             self.0.fail(ErrorReport { component: Name::system("__system"), text: "a core loop panicked: a bug in Saetta".into() });
         }
@@ -200,7 +201,7 @@ impl Engine {
                             }
                             std::thread::park_timeout(std::time::Duration::from_millis(1));
                         }
-                        let _end_all = EndAll(core_loop.shared().clone());
+                        let _end_all = EndAll(core_loop.shared().clone(), core_loop.index);
                         Ok(core_loop.run(&mut links))
                     })
                     .map_err(|e| PlanError(format!("cannot start a thread for a core loop: {e}")))
@@ -461,6 +462,7 @@ impl<'a> Builder<'a> {
                     trees_acked: AtomicU64::new(0),
                     trees_failed: AtomicU64::new(0),
                     busy_ns: AtomicU64::new(0),
+                    in_task: AtomicU32::new(0),
                     ended: AtomicBool::new(false),
                 })
             })

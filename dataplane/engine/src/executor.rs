@@ -112,6 +112,8 @@ impl Executor {
         frames_max: u32,
         body: impl FnOnce(&mut dyn Component, &mut Cx<'_>) -> R,
     ) -> (Option<R>, usize) {
+        // Relaxed: read by a watchdog when this loop has stood still for long.
+        self.making.stats.in_task.store(self.making.id.first + index as u32, Ordering::Relaxed);
         let slot = &mut self.tasks[index];
         let mut cx = Cx::new(io, &mut self.out, index, frames_max);
         let result = catch_unwind(AssertUnwindSafe(|| {
@@ -130,6 +132,7 @@ impl Executor {
         cx.settle();
         // Settling looks at what it can see; a pause is the executor's.
         cx.out.attention |= cx.io.turn_ns < self.paused_until_ns;
+        self.making.stats.in_task.store(0, Ordering::Relaxed);
         cx.out.executed += u64::from(cx.handled);
         let (at, reported) = (cx.at, cx.reported.take());
         if let Some(why) = reported {

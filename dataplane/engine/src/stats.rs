@@ -35,6 +35,8 @@ pub struct ExecutorStats {
     pub trees_failed: AtomicU64,
     /// Nanoseconds in which it ran.
     pub busy_ns: AtomicU64,
+    /// Task whose code is being called; 0 = none. Read when its loop stands still, to name who holds it up.
+    pub in_task: AtomicU32,
     /// Every task has ended.
     pub ended: AtomicBool,
 }
@@ -56,7 +58,7 @@ pub struct LoopStats {
     pub discarded: AtomicU64,
     /// Every task of the loop has ended and nothing waits.
     pub ended: AtomicBool,
-    /// The kernel's id of the loop's thread; 0 before it runs.
+    /// The kernel's id of the loop's thread; 0 before it runs and after.
     pub thread: AtomicU32,
     /// Executors of the loop.
     pub executors: Vec<Arc<ExecutorStats>>,

@@ -90,3 +90,65 @@ impl fmt::Display for CorePlan {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::prelude::*;
+    use saetta_model::config::{Owner, Source};
+
+    #[tuple]
+    struct N {
+        n: u64,
+    }
+    struct Nothing;
+    impl Emits<N> for Nothing {}
+    impl Spout for Nothing {
+        fn next(&mut self, _: &mut Cx<'_, Self>) -> std::result::Result<Progress, Fail> {
+            Ok(Done)
+        }
+    }
+    struct Sink;
+    impl Bolt for Sink {}
+    impl Handle<N> for Sink {
+        fn on(&mut self, _: &ArchivedN, _: &mut Cx<'_, Self>) -> Outcome {
+            Ok(())
+        }
+    }
+
+    /// Spout `a`, bolts `b` and `db`, of which the second blocks; cores 3 and 5.
+    fn told(pairs: &[(&str, &str)]) -> crate::Result<String> {
+        let mut t = Topology::new();
+        let numbers = t.spout("a", || Nothing).stream::<N>();
+        let _ = t.bolt("b", || Sink).input(&numbers, Shuffle).core(5);
+        let _ = t.bolt("db", || Sink).input(&numbers, Shuffle).blocking();
+        let mut config = Config::new(Owner::Topology);
+        config.set("topology.acker.executors", "0", Source::Set).unwrap();
+        pairs.iter().for_each(|(k, v)| config.set(k, v, Source::Set).unwrap());
+        let options = RunOptions { cores: vec![3, 5], ..RunOptions::default() };
+        Ok(CorePlan::new(&t.build().unwrap(), &config, &options)?.to_string())
+    }
+
+    fn words(text: &str) -> Vec<String> {
+        text.lines().map(|l| l.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
+    }
+
+    #[test]
+    fn the_plan_is_a_line_for_each_executor_with_its_loop_and_the_reason() {
+        assert_eq!(
+            words(&told(&[]).unwrap()),
+            [
+                "component tasks core loop why",
+                "a [1] 3 0 load even: this core has 66 % of it",
+                "b [2] 5 1 by hand: executor.core; 2 loops share the core",
+                "db [3] 5 2 blocks: a thread of its own; 2 loops share the core",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_core_this_process_may_not_use_is_refused_with_its_component() {
+        let error = told(&[("executor.core", "7")]).unwrap_err().to_string();
+        assert!(error.contains("component `a`: executor.core = 7") && error.contains("[3, 5]"), "{error}");
+    }
+}

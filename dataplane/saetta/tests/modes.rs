@@ -15,15 +15,23 @@ pub struct Number {
     pub n: u64,
 }
 
-struct Numbers(std::ops::Range<u64>);
+/// What to emit; and how many trees were complete.
+struct Numbers(std::ops::Range<u64>, Arc<AtomicU64>);
 impl Emits<Number> for Numbers {}
 impl Spout for Numbers {
+    const TRACKED: bool = true;
     fn next(&mut self, cx: &mut Cx<'_, Self>) -> std::result::Result<Progress, Fail> {
         match self.0.next() {
-            Some(n) => cx.emit(&Number { n }),
+            Some(n) => cx.emit_tracked(n, &Number { n }),
             None => return Ok(Done),
         }
         Ok(Busy)
+    }
+    fn ack(&mut self, _: u64) {
+        self.1.fetch_add(1, Ordering::Relaxed);
+    }
+    fn fail(&mut self, id: u64, why: &TreeFail) {
+        panic!("tree {id} failed: {why:?}");
     }
 }
 
@@ -64,17 +72,19 @@ fn in_every_mode_and_however_a_loop_waits_the_same_tuples_arrive() {
     const N: u64 = 2_000;
     for mode in ["shared", "dedicated"] {
         for wait in ["spin", "hybrid", "yield", "park"] {
-            let tally = Tally::default();
+            let (tally, acked) = (Tally::default(), Arc::new(AtomicU64::new(0)));
             let mut t = Topology::new();
-            let numbers = t.spout("numbers", || Numbers(0..N)).executors(2).stream::<Number>();
+            let complete = acked.clone();
+            let numbers = t.spout("numbers", move || Numbers(0..N, complete.clone())).executors(2).stream::<Number>();
             let passed = t.bolt("pass", || Pass).input(&numbers, Shuffle).executors(3).stream::<Number>();
             let last = tally.clone();
             let _ = t.bolt("tally", move || last.clone()).input(&passed, by!(Number.n)).executors(2);
-            let config = config(&[("worker.mode", mode), ("worker.wait", wait)]);
+            let config = config(&[("worker.mode", mode), ("worker.wait", wait), ("topology.acker.executors", "2")]);
             let summary = run(&t.build().unwrap(), &config, &quiet()).unwrap();
             let (n, sum) = (tally.0.0.load(Ordering::Relaxed), tally.0.1.load(Ordering::Relaxed));
             assert_eq!((n, sum), (2 * N, N * (N - 1)), "{mode} {wait}");
             assert_eq!(summary.components["pass"].executed, 2 * N, "{mode} {wait}");
+            assert_eq!(acked.load(Ordering::Relaxed), 2 * N, "{mode} {wait}");
             assert_eq!((summary.discarded, summary.errors.len()), (0, 0), "{mode} {wait}");
         }
     }
@@ -83,7 +93,7 @@ fn in_every_mode_and_however_a_loop_waits_the_same_tuples_arrive() {
 #[test]
 fn more_executors_than_loops_allowed_are_refused_in_dedicated_mode_with_the_way_out() {
     let mut t = Topology::new();
-    let numbers = t.spout("numbers", || Numbers(0..1)).stream::<Number>();
+    let numbers = t.spout("numbers", || Numbers(0..1, Arc::default())).stream::<Number>();
     let _ = t.bolt("tally", Tally::default).input(&numbers, Shuffle).executors(64);
     let error = run(&t.build().unwrap(), &config(&[("worker.mode", "dedicated")]), &quiet()).unwrap_err();
     assert!(error.to_string().contains("66 core loops") && error.to_string().contains("worker.mode = shared"), "{error}");
@@ -119,8 +129,8 @@ fn stuck_beside_working(config: &Config, blocking: bool) -> Summary {
     const N: u64 = 50_000;
     let others = Tally::default();
     let mut t = Topology::new();
-    let one = t.spout("one", || Numbers(0..1)).stream::<Number>();
-    let many = t.spout("many", || Numbers(0..N)).stream::<Number>();
+    let one = t.spout("one", || Numbers(0..1, Arc::default())).stream::<Number>();
+    let many = t.spout("many", || Numbers(0..N, Arc::default())).stream::<Number>();
     let (held, counted) = (others.clone(), others.clone());
     let stuck = t.bolt("stuck", move || Held { others: held.clone(), wanted: N }).input(&one, Shuffle);
     let _ = if blocking { stuck.blocking() } else { stuck };
@@ -136,7 +146,11 @@ fn stuck_beside_working(config: &Config, blocking: bool) -> Summary {
 fn a_stuck_bolt_is_told_by_name_and_executors_on_other_loops_go_on() {
     let summary = stuck_beside_working(&config(&[("worker.mode", "dedicated")]), false);
     assert_eq!(summary.errors.len(), 1, "{:?}", summary.errors);
-    assert!(summary.errors[0].starts_with("stuck: ") && summary.errors[0].contains("held up in user code"), "{:?}", summary.errors);
+    assert!(
+        summary.errors[0].starts_with("stuck: ") && summary.errors[0].contains("held up in user code of stuck["),
+        "{:?}",
+        summary.errors
+    );
 }
 
 #[test]

@@ -3,8 +3,8 @@
 //!
 //! Before: loops that run. After: the watchdog of a worker reports, and so does `run` in one process.
 
-use crate::stuck::{Change, Stuck};
-use saetta_engine::{LoopStats, Running};
+use crate::stuck::{Change, Clock, Stuck};
+use saetta_engine::{ExecutorStats, LoopStats, Running};
 use saetta_model::Name;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -34,8 +34,8 @@ impl LoopWatch {
     /// Looks at all loops; to be called at least every half a second. A loop held up in user code is told a second after it last turned.
     pub fn look(&mut self, running: &Running, now: Instant) -> Vec<LoopNote> {
         let loops = &running.shared.loops;
-        let turns: Vec<u64> = loops.iter().map(|l| l.turns.load(Ordering::Relaxed)).collect();
-        let changes = self.stuck.look(now, turns.into_iter(), |l| waited(loops[l].thread.load(Ordering::Relaxed)));
+        let turns = loops.iter().map(|l| (l.thread.load(Ordering::Relaxed) != 0).then(|| l.turns.load(Ordering::Relaxed)));
+        let changes = self.stuck.look(now, turns, |l| clock(loops[l].thread.load(Ordering::Relaxed)));
         changes.into_iter().filter(|change| !self.may_block.contains(&change.of())).map(|change| note(loops, change)).collect()
     }
 
@@ -50,10 +50,16 @@ fn note(loops: &[std::sync::Arc<LoopStats>], change: Change) -> LoopNote {
     let executors = &loops[l].executors;
     let names = executors.iter().map(|e| format!("{}{}", e.component, e.id)).collect::<Vec<_>>().join(", ");
     match change {
-        Change::Stuck(_) => LoopNote {
-            // Which of them it is, the loop cannot say while it is held up; the first one stands for all.
-            component: Some(executors.first().map_or_else(|| Name::system("__system"), |e| e.component.clone())),
-            text: format!("core loop {l} stands still, held up in user code of one of: {names}"),
+        Change::Stuck(_) => match executors.iter().find_map(|e| Some(e).zip(task(e))) {
+            Some((e, task)) => LoopNote {
+                component: Some(e.component.clone()),
+                text: format!("core loop {l} stands still, held up in user code of {}{}, task {task}", e.component, e.id),
+            },
+            // A component made or dropped after a panic: which one, the loop cannot say; the first one stands for all.
+            None => LoopNote {
+                component: Some(executors.first().map_or_else(|| Name::system("__system"), |e| e.component.clone())),
+                text: format!("core loop {l} stands still, held up in user code of one of: {names}"),
+            },
         },
         Change::Starved(_, waited, still) => {
             let (waited, still) = (waited.as_secs_f64(), still.as_secs_f64());
@@ -67,12 +73,21 @@ fn note(loops: &[std::sync::Arc<LoopStats>], change: Change) -> LoopNote {
     }
 }
 
-/// How long a thread has been ready to run without its core since it began, as the kernel counts it. Zero where it does not tell. One
-/// small read of `/proc`.
-fn waited(thread: u32) -> Duration {
+/// The task whose code is being called.
+fn task(of: &ExecutorStats) -> Option<u32> {
+    Some(of.in_task.load(Ordering::Relaxed)).filter(|t| *t != 0)
+}
+
+/// What the kernel says of a thread; nothing where it does not tell. Two small reads of `/proc`.
+fn clock(thread: u32) -> Clock {
+    let read = |what: &str| std::fs::read_to_string(format!("/proc/self/task/{thread}/{what}")).unwrap_or_default();
     // "time on the core, time ready without it, slices", in nanoseconds.
-    let text = std::fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).unwrap_or_default();
-    Duration::from_nanos(text.split(' ').nth(1).and_then(|ns| ns.parse().ok()).unwrap_or(0))
+    let times = read("schedstat");
+    let mut times = times.split(' ').map(|ns| Duration::from_nanos(ns.parse().unwrap_or(0)));
+    let (on_core, delayed) = (times.next().unwrap_or_default(), times.next().unwrap_or_default());
+    // "id (name) state ..": a name may hold anything.
+    let ready = read("stat").rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('R'));
+    Clock { on_core, delayed, ready }
 }
 
 #[cfg(test)]
@@ -80,11 +95,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_tells_how_long_a_thread_waited_for_its_core() {
-        let text = std::fs::read_to_string(format!("/proc/self/task/{}/schedstat", std::process::id())).unwrap();
-        assert_eq!(text.trim().split(' ').count(), 3, "{text}");
-        let (mine, later) = (waited(std::process::id()), waited(std::process::id()));
-        assert!(later >= mine);
-        assert_eq!(waited(0), Duration::ZERO, "no such thread");
+    fn the_kernel_tells_how_long_a_thread_ran_and_waited_for_its_core() {
+        let (ended, wait) = std::sync::mpsc::channel::<()>();
+        let (tell, told) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let id = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+            tell.send((id, clock(id))).unwrap();
+            wait.recv().unwrap_err();
+        });
+        let (id, running) = told.recv().unwrap();
+        assert!(running.ready, "{running:?}");
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while clock(id).ready {
+            assert!(Instant::now() < deadline, "it waits in vain, and is not seen to");
+            std::thread::yield_now();
+        }
+        assert!(clock(id).on_core > Duration::ZERO);
+        drop(ended);
+        thread.join().unwrap();
+        assert_eq!(clock(0), Clock::default(), "no such thread");
     }
 }

@@ -264,14 +264,20 @@ fn rises(seats: &mut [&mut Seat], what: &str) {
 fn every_tuple_crosses_once_and_in_order_and_ends_cross_behind_them() {
     let _alone = alone();
     // On a machine so busy that a loop gets no core for four seconds its links are lost, and said to be, with what was on them.
-    assert!((0..5).any(|_| all_arrives()), "five times a link was lost; is this machine overloaded?");
+    assert!((0..5).any(|_| all_arrives("shared", 100_000)), "five times a link was lost; is this machine overloaded?");
 }
 
-/// One run of a finite topology. False = a link was lost, so counts are not exact.
-fn all_arrives() -> bool {
-    const EACH: u64 = 100_000;
+#[test]
+fn with_a_loop_per_executor_every_tuple_crosses_as_well() {
+    let _alone = alone();
+    assert!((0..5).any(|_| all_arrives("dedicated", 20_000)), "five times a link was lost; is this machine overloaded?");
+}
+
+/// One run of a finite topology, so many tuples of each spout. False = a link was lost, so counts are not exact.
+fn all_arrives(mode: &str, each: u64) -> bool {
     let dir = tempfile::tempdir().unwrap();
-    let (record, assignment) = (record(dir.path(), EACH, "plain"), two_workers());
+    let (mut record, assignment) = (record(dir.path(), each, "plain"), two_workers());
+    record.config.insert("worker.mode".into(), mode.into());
     let mut a = Seat::start(dir.path(), &record, &assignment, 10, 1);
     let mut b = Seat::start(dir.path(), &record, &assignment, 20, 1);
     wait(&mut [&mut a, &mut b], "both workers have ended and drained", |s| s.iter().all(|s| s.ended()));
@@ -286,7 +292,7 @@ fn all_arrives() -> bool {
         assert_eq!((disorder, sources), (0, 2), "count task {task}: {text}");
         all = (all.0 + tuples, all.1 + sum);
     }
-    assert_eq!(all, (2 * EACH, EACH * (EACH - 1)), "tuples and the sum of their values");
+    assert_eq!(all, (2 * each, each * (each - 1)), "tuples and the sum of their values");
     for seat in [&a, &b] {
         let (version, _, _, executors) = seat.beat.as_ref().unwrap();
         assert_eq!(*version, 1);
@@ -295,13 +301,15 @@ fn all_arrives() -> bool {
         let wanted: Vec<u32> = seat.place.executors.iter().map(|e| e.core).collect();
         assert_eq!(cores, wanted, "cores as read back");
         assert!(seat.log().contains("memory"), "{}", seat.log());
+        assert_eq!(seat.log().contains("loop 2 on core"), mode == "dedicated", "{}", seat.log());
     }
     // A last word from the supervisor: both say goodbye and end well.
     a.say(&ToWorker::Stop);
     b.say(&ToWorker::Stop);
     for seat in [&mut a, &mut b] {
         assert_eq!(seat.exit().code(), Some(0), "{}", seat.log());
-        assert!(seat.errors.is_empty(), "{:?}", seat.errors);
+        // That a loop stood still may be told on a machine as busy as that.
+        assert!(seat.errors.iter().all(|(_, t)| t.contains("stands still")), "{:?}\n{}", seat.errors, seat.log());
     }
     true
 }
@@ -505,7 +513,7 @@ fn a_loop_held_up_in_user_code_is_named_while_beats_and_probes_go_on() {
     let mut b = Seat::start(dir.path(), &record, &assignment, 20, 1);
     wait(&mut [&mut a, &mut b], "the loop is reported", |s| s[0].errors.iter().any(|(_, t)| t.contains("stands still")));
     let (_, text) = a.errors.iter().find(|(_, t)| t.contains("stands still")).unwrap();
-    assert!(text.contains("middle[3]"), "{text}");
+    assert!(text.contains("held up in user code of middle[3], task 3"), "{text}");
     probe(a.addr(), &Key::new(KEY).unwrap(), TOPOLOGY, Duration::from_secs(5)).unwrap();
     wait(&mut [&mut a, &mut b], "it goes on", |s| {
         s[0].log().contains("core loop") && s[0].log().contains("goes on after") && s[0].executed(3) > 1000 && s[1].executed(2) > 1000
