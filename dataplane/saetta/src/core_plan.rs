@@ -49,7 +49,11 @@ impl CorePlan {
         let blocking: BTreeSet<&str> = program.spec.components.iter().filter(|c| blocks(c, config)).map(|c| c.id.as_str()).collect();
         let cores = cores_for(&layout, &rule, &allowed, by_hand.values().copied());
         let all: Vec<ExecutorId> = layout.executors().map(|(_, e)| e).collect();
-        let hints = Hints { by_hand: &|id| by_hand.get(id).copied(), blocks: &|id| blocking.contains(id), ..Hints::NONE };
+        let hints = Hints {
+            by_hand: &|id| by_hand.get(id).copied(),
+            blocks: &|id| blocking.contains(id),
+            busy: &|id| options.busy.get(id).copied(),
+        };
         let placed = cores::plan(&program.spec, &layout, &all, &cores, &hints);
         let loops = rule.loops(&cores, placed.iter().map(|p| (p.id, p.core))).expect("every core is one of them");
         let lines = placed
@@ -62,6 +66,14 @@ impl CorePlan {
         let executors = loops.of.iter().map(|(id, on_loop)| PlannedExecutor { id: *id, on_loop: *on_loop }).collect();
         let bounds = Options { spout_rate_per_sec: options.rate_per_sec, blocking_loops: loops.blocking, ..Options::from_config(config)? };
         Ok(CorePlan { engine: EnginePlan { layout, cores: loops.cores, executors, remotes: Vec::new(), options: bounds }, lines })
+    }
+}
+
+impl CorePlan {
+    /// True when every executor is on the same core.
+    pub(crate) fn same_places(&self, other: &CorePlan) -> bool {
+        let places = |plan: &CorePlan| plan.lines.iter().map(|l| (l.id, l.core)).collect::<Vec<_>>();
+        places(self) == places(other)
     }
 }
 
@@ -82,7 +94,7 @@ impl fmt::Display for CorePlan {
         let shared = |core: u32| self.engine.cores.iter().filter(|c| **c == core).count();
         write!(f, "{:<16} {:>9} {:>5} {:>5}  why", "component", "tasks", "core", "loop")?;
         for l in &self.lines {
-            write!(f, "\n{:<16} {:>9} {:>5} {:>5}  {}", l.component, l.id.to_string(), l.core, l.on_loop, l.why)?;
+            write!(f, "\n{:<16} {:>9} {:>5} {:>5}  {}", l.component.as_str(), l.id.to_string(), l.core, l.on_loop, l.why)?;
             if shared(l.core) > 1 {
                 write!(f, "; {} loops share the core", shared(l.core))?;
             }
@@ -116,6 +128,16 @@ mod tests {
         }
     }
 
+    struct Pass;
+    impl Bolt for Pass {}
+    impl Emits<N> for Pass {}
+    impl Handle<N> for Pass {
+        fn on(&mut self, t: &ArchivedN, cx: &mut Cx<'_, Self>) -> Outcome {
+            cx.emit(&N { n: t.n() });
+            Ok(())
+        }
+    }
+
     /// Spout `a`, bolts `b` and `db`, of which the second blocks; cores 3 and 5.
     fn told(pairs: &[(&str, &str)]) -> crate::Result<String> {
         let mut t = Topology::new();
@@ -144,6 +166,26 @@ mod tests {
                 "db [3] 5 2 blocks: a thread of its own; 2 loops share the core",
             ]
         );
+    }
+
+    #[test]
+    fn the_load_a_run_measured_is_what_the_next_plan_balances() {
+        let mut t = Topology::new();
+        let mut before = t.spout("a", || Nothing).stream::<N>();
+        for id in ["b", "c"] {
+            before = t.bolt(id, || Pass).input(&before, Shuffle).stream::<N>();
+        }
+        let _ = t.bolt("d", || Sink).input(&before, Shuffle);
+        let program = t.build().unwrap();
+        let plan = |busy: &[(&str, f64)]| {
+            let busy = busy.iter().map(|(id, b)| ((*id).to_owned(), *b)).collect();
+            let options = RunOptions { cores: vec![3, 5], busy, ..RunOptions::default() };
+            CorePlan::new(&program, &Config::new(Owner::Topology), &options).unwrap()
+        };
+        let (guessed, measured) = (plan(&[]), plan(&[("a", 0.2), ("b", 0.2), ("c", 0.2), ("d", 0.9)]));
+        let cores = |plan: &CorePlan| plan.lines.iter().filter(|l| !l.component.is_system()).map(|l| l.core).collect::<Vec<_>>();
+        assert_eq!((cores(&guessed), cores(&measured)), (vec![3, 3, 5, 5], vec![3, 3, 3, 5]));
+        assert!(guessed.same_places(&plan(&[])) && !guessed.same_places(&measured));
     }
 
     #[test]

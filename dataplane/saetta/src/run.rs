@@ -22,8 +22,11 @@ use std::time::{Duration, Instant};
 pub struct RunOptions {
     /// No progress on standard error.
     pub quiet: bool,
-    /// Print on standard error which executor is on which core, and why.
+    /// Print on standard error which executor is on which core, and why; at the end as well, where the load that was measured asks for other
+    /// cores.
     pub plan: bool,
+    /// Load of components as measured by a run before, [`ComponentSummary::busy`]: what the planner balances. Empty = not measured.
+    pub busy: BTreeMap<String, f64>,
     /// Cores to use; empty = those this process may run on.
     pub cores: Vec<u32>,
     /// Open-loop rate of each spout executor, `next` calls a second.
@@ -176,7 +179,15 @@ pub fn run(program: &Program, config: &Config, options: &RunOptions) -> crate::R
     progress.done();
     collect(&shared, &mut errors);
     let seen = stopped.map_err(|ErrorReport { component, text }| format!("{component}: {text}"))?;
-    Ok(summarise(program, &plan.engine.layout, &shared, elapsed_sec, seen, errors, memory))
+    let summary = summarise(program, &plan.engine.layout, &shared, elapsed_sec, seen, errors, memory);
+    if options.plan {
+        let busy = summary.components.iter().map(|(id, c)| (id.clone(), c.busy)).collect();
+        let measured = CorePlan::new(program, config, &RunOptions { busy, ..options.clone() })?;
+        if !measured.same_places(&plan) {
+            eprintln!("by the load that was measured:\n{measured}");
+        }
+    }
+    Ok(summary)
 }
 
 /// A flag that the first Ctrl-C or SIGTERM sets; the second one ends the process, should the topology not end by itself.
