@@ -9,6 +9,7 @@ use std::sync::Arc;
 pub struct Stepped {
     loops: Vec<CoreLoop>,
     shared: Arc<Shared>,
+    memory: Vec<(&'static str, u64)>,
 }
 
 impl Stepped {
@@ -50,7 +51,7 @@ impl Stepped {
         let plan = EnginePlan { layout, cores: (0..n_loops as u32).collect(), executors, remotes: Vec::new(), options };
         let mut engine = Engine::build(program, &plan, false)?;
         engine.handles().iter().for_each(|h| h.send(saetta_engine::Command::Activate(true)));
-        Ok(Stepped { loops: std::mem::take(&mut engine.loops), shared: engine.shared })
+        Ok(Stepped { loops: std::mem::take(&mut engine.loops), memory: engine.memory().to_vec(), shared: engine.shared })
     }
 
     /// One duty cycle of one loop; how much it did.
@@ -81,6 +82,11 @@ impl Stepped {
     /// True when every task has ended and nothing waits.
     pub fn ended(&self) -> bool {
         self.shared.ended()
+    }
+
+    /// Bytes the engine may take, by kind.
+    pub fn memory(&self) -> &[(&'static str, u64)] {
+        &self.memory
     }
 
     /// Counters, reports, and why it cannot go on.

@@ -84,6 +84,16 @@ impl Topology {
         BoltBuilder { inner: Inner { topology: self, at }, handlers }
     }
 
+    /// Stream `T` of a component that is added later: for a bolt that reads what comes back to it. `build` says so where no such component
+    /// declares it. A cycle whose bolts multiply fills up: then what waits in it fails, so that the rest goes on, and that is reported.
+    pub fn later<T: StreamType>(&mut self, id: &str) -> Stream<T> {
+        let component = Name::new(id).unwrap_or_else(|e| {
+            self.errors.push(e.to_string());
+            Name::system("__later")
+        });
+        Stream { component, of: PhantomData }
+    }
+
     /// Sets a configuration key of the topology; `submit --set` wins over it.
     pub fn config(&mut self, key: &str, value: impl ToString) -> &mut Self {
         let value = value.to_string();
