@@ -6,9 +6,10 @@
 //! executor: on the tracker's own loop it is used directly, elsewhere init and acks travel as control frames, batched, and the outcome comes
 //! back the same way. Control frames have rings of their own and are consumed before anything else, so they wait for nothing.
 
+use crate::cycle::{Hop, Probe, RING_MAX};
 use crate::lane::{LaneIn, LaneOut, whole_frames};
 use crate::ledger::{Edges, Ledger, Root, Slots, Step};
-use crate::limits::{CONTROL_STAGING_BYTES_MAX, CONTROL_WATERMARK_BYTES, EXPIRE_SLOTS_MAX, FAIL_TEXT_BYTES_MAX};
+use crate::limits::{CONTROL_STAGING_BYTES_MAX, CONTROL_WATERMARK_BYTES, EXPIRE_SLOTS_MAX, FAIL_TEXT_BYTES_MAX, PROBES_MAX};
 use saetta_tuple::frame::{BLOCK_BYTES, CONTROL, Frame, HEADER_BYTES, Header, frame_bytes};
 use std::fmt;
 
@@ -103,6 +104,8 @@ mod kind {
     pub(super) const FAILED: u16 = 4;
     /// root: the owner is to measure its timeout from now.
     pub(super) const RESET: u16 = 5;
+    /// An executor, then (executor, block) of each hop: see `cycle.rs`.
+    pub(super) const PROBE: u16 = 6;
 }
 
 /// What one task that opens trees keeps.
@@ -257,6 +260,19 @@ impl Batch {
         }
     }
 
+    fn probe(&mut self, probe: &Probe) {
+        self.close();
+        let len = 4 + 8 * probe.path.len();
+        let start = self.frames.len();
+        self.frames.extend_from_slice(&Header { len: len as u32, stream: kind::PROBE, flags: CONTROL, target: 0, source: 0 }.encode());
+        self.frames.extend_from_slice(&probe.to.to_le_bytes());
+        for hop in &probe.path {
+            self.frames.extend_from_slice(&hop.executor.to_le_bytes());
+            self.frames.extend_from_slice(&hop.block.to_le_bytes());
+        }
+        self.frames.resize(start + frame_bytes(len), 0);
+    }
+
     /// A frame of one root with a text.
     fn say(&mut self, of: u16, root: Root, reason: u8, text: &str) {
         self.close();
@@ -300,6 +316,8 @@ pub(crate) struct Acks {
     staged: bool,
     /// See [`Self::congested`].
     congested: bool,
+    /// Probes that came, for executors of this loop.
+    pub(crate) probes: Vec<Probe>,
 }
 
 impl Acks {
@@ -331,6 +349,7 @@ impl Acks {
             applied,
             staged,
             congested: false,
+            probes: Vec::new(),
         }
     }
 
@@ -474,6 +493,31 @@ impl Acks {
         }
     }
 
+    /// Sends a probe for an executor that is elsewhere. What finds no road is left out: it is sent again.
+    #[cold]
+    pub(crate) fn send_probe(&mut self, road: Road, probe: &Probe) {
+        self.staged = true;
+        match road {
+            Road::Lane(lane) => self.lanes[lane as usize].batch.probe(probe),
+            Road::Remote(remote) => self.remote(remote).probe(probe),
+            Road::Here(_) | Road::None => {}
+        }
+    }
+
+    #[cold]
+    fn take_probe(&mut self, body: &[u8]) {
+        let Some((to, hops)) = body.split_first_chunk::<4>() else {
+            self.lost += 1;
+            return;
+        };
+        let word = |bytes: &[u8]| u32::from_le_bytes(*bytes.first_chunk().expect("eight bytes"));
+        let hops = hops.as_chunks::<8>().0;
+        if self.probes.len() < PROBES_MAX && hops.len() <= RING_MAX {
+            let path = hops.iter().map(|hop| Hop { executor: word(hop), block: word(&hop[4..]) }).collect();
+            self.probes.push(Probe { to: u32::from_le_bytes(*to), path });
+        }
+    }
+
     fn remote(&mut self, remote: u16) -> &mut Batch {
         let n = remote as usize;
         if self.remotes.len() <= n {
@@ -585,6 +629,7 @@ impl Acks {
                     _ => self.reset_timeout(root, now_ns),
                 }
             }
+            kind::PROBE => self.take_probe(body),
             _ => self.lost += 1,
         }
     }

@@ -117,6 +117,8 @@ pub struct CoreLoop {
     pub(crate) credit_owed: bool,
     pub(crate) options: Options,
     pub(crate) layout_executors: Vec<saetta_model::parallelism::ExecutorId>,
+    /// The component of each.
+    pub(crate) components: Arc<[saetta_model::name::Name]>,
 }
 
 /// The parts of a loop that incoming frames need, apart from where the frames lie.
@@ -215,6 +217,9 @@ impl CoreLoop {
         let now_ns = self.io.begin_turn();
         let mut work = self.obey(links);
         work += self.io.acks.receive(now_ns);
+        if !self.io.acks.probes.is_empty() {
+            self.pass_probes(now_ns);
+        }
         work += self.receive_links(links, now_ns);
         work += self.receive_lanes();
         work += self.empty_inboxes();
@@ -234,7 +239,8 @@ impl CoreLoop {
         self.io.flush_lanes();
         work += self.io.acks.flush();
         work += self.flush_links(links, now_ns);
-        self.give_credit(links, work == 0);
+        // At the deadline as well: what a blocked executor has handled is not withheld while its loop is busy with others.
+        self.give_credit(links, work == 0 || now_ns >= self.housekeeping_ns);
         self.idle_turns = if work == 0 { self.idle_turns + 1 } else { 0 };
         if now_ns >= self.housekeeping_ns || self.idle_turns % IDLE_TURNS == 1 {
             self.keep_house(links, now_ns);
@@ -393,6 +399,7 @@ impl CoreLoop {
             for executor in &mut self.executors {
                 executor.keep_metrics(&self.io, now_ns);
             }
+            self.look_for_rings(now_ns);
             self.io.lap_ns();
             self.io.metrics.turn(self.io.lap_ns);
         }

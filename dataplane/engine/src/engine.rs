@@ -289,6 +289,7 @@ impl<'a> Builder<'a> {
             )));
         }
 
+        let components: Arc<[Name]> = self.executors.iter().map(|(c, _)| plan.layout.components[*c].id.clone()).collect();
         let (mut loops, mut readers) = (Vec::with_capacity(n_loops), Vec::with_capacity(n_loops));
         for l in 0..n_loops {
             let lane_numbers: Vec<usize> = (0..n_loops).filter(|to| *to != l).collect();
@@ -363,6 +364,7 @@ impl<'a> Builder<'a> {
                 credit_owed: false,
                 options: options.clone(),
                 layout_executors: self.executors.iter().map(|(_, id)| *id).collect(),
+                components: components.clone(),
                 io: Io {
                     staging,
                     first_lane,
@@ -474,6 +476,7 @@ impl<'a> Builder<'a> {
             received_bytes: AtomicU64::new(0),
             discarded: AtomicU64::new(0),
             pending_trees: AtomicU64::new(0),
+            given_up: AtomicU64::new(0),
             ended: AtomicBool::new(false),
             thread: AtomicU32::new(0),
             executors,

@@ -6,6 +6,7 @@
 use crate::ack::Reason;
 use crate::component::{Asked, Component, Fail};
 use crate::context::Cx;
+use crate::cycle::Watch;
 use crate::defer::End;
 use crate::io::Io;
 use crate::limits::{PANIC_PAUSE_NS, RUN_FRAMES_MAX, RUN_NS, SAMPLES_PER_SEC, SPOUT_CALLS_MAX};
@@ -71,6 +72,8 @@ pub(crate) struct Executor {
     last_report_ns: u64,
     emitted_at_adapt: u64,
     adapted_ns: u64,
+    /// Whom it waits for, and since when.
+    pub(crate) watch: Watch,
     /// Calls or frames of one run, so that it takes about `RUN_NS`.
     calls_max: u32,
     frames_max: u32,
@@ -99,6 +102,7 @@ impl Executor {
             last_report_ns: 0,
             emitted_at_adapt: 0,
             adapted_ns: 0,
+            watch: Watch::default(),
             calls_max: SPOUT_CALLS_MAX,
             frames_max: RUN_FRAMES_MAX,
         }
@@ -145,7 +149,7 @@ impl Executor {
     }
 
     #[cold]
-    fn report(&mut self, io: &Io, why: Fail) {
+    pub(crate) fn report(&mut self, io: &Io, why: Fail) {
         if let Fail::Fatal(text) = &why {
             io.shared.fail(ErrorReport { component: self.out.component.clone(), text: text.clone() });
             return;

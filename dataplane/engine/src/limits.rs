@@ -31,6 +31,8 @@ pub const CONTROL_WATERMARK_BYTES: usize = 1024;
 pub const EXPIRE_SLOTS_MAX: usize = 4096;
 /// Bytes of text a failure carries to its spout.
 pub const FAIL_TEXT_BYTES_MAX: usize = 512;
+/// Probes for rings of blocked executors that wait for one loop; beyond it they are left out, and sent again.
+pub const PROBES_MAX: usize = 64;
 /// Deferred inputs of one executor; at it the executor takes no more input.
 pub const DEFERRED_MAX: usize = 1024;
 /// Pauses of an executor that panicked: the first, doubling up to the longest.

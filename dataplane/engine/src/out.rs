@@ -11,7 +11,7 @@ use crate::marks::Marks;
 use crate::metrics::Sampler;
 use crate::queue::FrameQueue;
 use saetta_model::name::Name;
-use saetta_tuple::frame::Frame;
+use saetta_tuple::frame::{END, Frame};
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
@@ -59,6 +59,8 @@ pub(crate) struct Out {
     /// Frames refused, in order. Not empty: the executor takes no input.
     pub(crate) outbox: FrameQueue,
     pub(crate) outbox_bytes: usize,
+    /// Bytes that ever left the outbox.
+    drained_bytes: u64,
     /// Left to be pulled. Not empty: the executor takes no input.
     pub(crate) pulls: VecDeque<LeftPull>,
     /// Inputs that are handled, and whose frames are partly in the outbox: their acks wait for it.
@@ -105,6 +107,7 @@ impl Out {
             trackers,
             outbox: FrameQueue::default(),
             outbox_bytes: 0,
+            drained_bytes: 0,
             pulls: VecDeque::new(),
             held: Vec::new(),
             deferred: Deferred::default(),
@@ -208,12 +211,60 @@ impl Out {
                 break;
             }
         }
-        self.outbox_bytes -= sent;
-        io.shared.outbox_bytes.fetch_sub(sent as u64, Ordering::Relaxed);
+        self.left_outbox(io, sent);
+        sent
+    }
+
+    fn left_outbox(&mut self, io: &mut Io, bytes: usize) {
+        self.outbox_bytes -= bytes;
+        self.drained_bytes += bytes as u64;
+        io.shared.outbox_bytes.fetch_sub(bytes as u64, Ordering::Relaxed);
         if self.outbox_bytes == 0 {
             self.release_acks(io);
         }
-        sent
+    }
+
+    /// What the oldest frame of the outbox lacks the credit of, by its index in `io.credits`, and what stands still while it does.
+    pub(crate) fn waits_for_credit(&self, io: &mut Io) -> Option<(u32, [u64; 2])> {
+        let frame = Frame::first(self.outbox.peek())?;
+        let dest = io.dests[frame.header.target as usize];
+        let lacks = !io.credits[dest.credit as usize].admits(frame.bytes.len());
+        lacks.then_some((dest.credit, [self.executed, self.drained_bytes]))
+    }
+
+    /// Takes from the outbox what waits for the credit at `credit`, ends excepted, and what is left to be pulled of the input it came from:
+    /// `fail` is told the marks of each. Returns how many they were.
+    #[cold]
+    pub(crate) fn give_up(&mut self, io: &mut Io, credit: u32, mut fail: impl FnMut(&mut Io, &Marks)) -> u64 {
+        let (mut given_up, mut bytes) = (0, 0);
+        let mut kept = FrameQueue::default();
+        while !self.outbox.is_empty() {
+            let mut taken = self.outbox.take();
+            let mut run = taken.frames();
+            while let Some(frame) = Frame::first(run) {
+                if io.dests[frame.header.target as usize].credit == credit && frame.header.flags & END == 0 {
+                    let mut marks = Marks::NONE;
+                    marks.read(&frame);
+                    fail(io, &marks);
+                    given_up += 1;
+                    bytes += frame.bytes.len();
+                } else {
+                    kept.push(frame.bytes);
+                }
+                run = &run[frame.bytes.len()..];
+            }
+            taken.consume(taken.frames().len());
+            self.outbox.put(taken);
+        }
+        self.outbox = kept;
+        if given_up > 0
+            && let Some(pull) = self.pulls.pop_front()
+        {
+            fail(io, &pull.marks);
+            given_up += 1;
+        }
+        self.left_outbox(io, bytes);
+        given_up
     }
 
     /// Every frame of the held inputs has entered a lane: their acks may leave.

@@ -38,6 +38,11 @@ impl FrameQueue {
         self.at == self.front.len() && self.back.is_empty()
     }
 
+    /// What is read next; more may be behind it.
+    pub(crate) fn peek(&self) -> &[u8] {
+        if self.at == self.front.len() { &self.back } else { &self.front[self.at..] }
+    }
+
     /// Bytes waiting.
     pub(crate) fn bytes(&self) -> usize {
         self.front.len() - self.at + self.back.len()

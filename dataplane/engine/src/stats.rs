@@ -56,6 +56,8 @@ pub struct LoopStats {
     pub pending_trees: AtomicU64,
     /// Frames that could not be delivered: their lane's link ended, or their task is not here.
     pub discarded: AtomicU64,
+    /// Frames, and inputs that were still emitting, that failed so that a full cycle of executors goes on.
+    pub given_up: AtomicU64,
     /// Every task of the loop has ended and nothing waits.
     pub ended: AtomicBool,
     /// The kernel's id of the loop's thread; 0 before it runs and after.
