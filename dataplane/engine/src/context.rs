@@ -31,8 +31,8 @@ pub struct Cx<'a> {
     pub(crate) handled_max: u32,
     /// Those of the input being handled.
     pub(crate) marks: Marks,
-    /// The marks of the input went to a pull, which settles it.
-    pub(crate) left_pull: bool,
+    /// Pulls that the input left, each with a part of its trees.
+    pub(crate) left_pulls: usize,
     /// The input is deferred: the place of its marks.
     pub(crate) deferred: Option<u32>,
     /// When the handling of a timed input began; 0 = it is not timed.
@@ -55,7 +55,7 @@ impl<'a> Cx<'a> {
             handled: 0,
             handled_max,
             marks: Marks::NONE,
-            left_pull: false,
+            left_pulls: 0,
             deferred: None,
             began_ns: 0,
             failure: None,
@@ -110,7 +110,7 @@ impl<'a> Cx<'a> {
             return None;
         }
         let anchor = self.out.deferred.reserve(self.index, &self.io.sleeper)?;
-        self.deferred = Some(anchor.place().0);
+        self.deferred = Some(anchor.place());
         if self.out.deferred.is_full() {
             self.out.attention = true;
         }
@@ -123,10 +123,10 @@ impl<'a> Cx<'a> {
     pub fn anchored_to(&mut self, anchors: &[&RawAnchor], body: impl FnOnce(&mut Self)) -> Result<(), Fail> {
         let mut joined = Marks::NONE;
         for anchor in anchors {
-            let Some(marks) = self.out.deferred.marks(anchor.place()) else {
-                return Err("an emit anchored to an input that has ended".into());
+            let Some(marks) = self.marks_of(anchor).copied() else {
+                return Err("an emit anchored to an input that has ended, or is another executor's".into());
             };
-            if !joined.join(&marks.clone()) {
+            if !joined.join(&marks) {
                 return Err("an emit anchored to more than four trees; open a tree of its own with `emit_joined`".into());
             }
         }
@@ -136,14 +136,18 @@ impl<'a> Cx<'a> {
         for (root, xor) in joined.each() {
             // One of them is told, whichever holds the root first.
             for anchor in anchors {
-                if let Some(marks) = self.out.deferred.marks(anchor.place())
-                    && marks.add_edges(root, xor, joined.mask())
-                {
+                if self.marks_of(anchor).is_some_and(|marks| marks.add_edges(root, xor, joined.mask())) {
                     break;
                 }
             }
         }
         Ok(())
+    }
+
+    /// The marks of a deferred input: those of this call are filed at its end.
+    fn marks_of(&mut self, anchor: &RawAnchor) -> Option<&mut Marks> {
+        let marks = self.out.deferred.marks(anchor)?;
+        Some(if self.deferred == Some(anchor.place()) { &mut self.marks } else { marks })
     }
 
     /// Runs `body` with emits that belong to no tree.
@@ -231,7 +235,7 @@ impl<'a> Cx<'a> {
             self.settle_anchors();
         }
         self.marks.flags = 0;
-        self.left_pull = false;
+        self.left_pulls = 0;
         if self.out.attention {
             self.out.attention = self.out.waits() || self.io.acks.congested() || self.full();
         }
@@ -314,11 +318,7 @@ impl<'a> Cx<'a> {
     fn settle_failure(&mut self) {
         let Some(why) = self.failure.take() else { return };
         self.out.failed += 1;
-        if self.left_pull
-            && let Some(pull) = self.out.pulls.pop_back()
-        {
-            self.marks = pull.marks;
-        }
+        self.out.pulls.truncate(self.out.pulls.len().saturating_sub(self.left_pulls));
         self.fail_trees(&why);
         self.reported.get_or_insert(why);
     }

@@ -86,8 +86,8 @@ impl RawAnchor {
         self.mailbox.send(Signal { place: self.place, turn: self.turn, end: End::ResetTimeout });
     }
     /// Its place with the executor.
-    pub(crate) fn place(&self) -> (u32, u32) {
-        (self.place, self.turn)
+    pub(crate) fn place(&self) -> u32 {
+        self.place
     }
 }
 
@@ -99,10 +99,15 @@ impl Drop for RawAnchor {
     }
 }
 
+/// What the deferred inputs of one executor may take: places, and a signal for the end of each and as many to reset timeouts.
+pub(crate) const DEFERRED_BYTES_MAX: u64 = (DEFERRED_MAX * (size_of::<Place>() + 2 * (size_of::<Signal>() + size_of::<usize>()))) as u64;
+
 struct Place {
     /// Which use of the place this is: an anchor of an earlier one means nothing.
     turn: u32,
     used: bool,
+    /// Its task began anew. Used until its anchor ends all the same: the mailbox has room for one end per place.
+    given_up: bool,
     index: usize,
     marks: Marks,
 }
@@ -138,7 +143,7 @@ impl Deferred {
         let place = match self.free.pop() {
             Some(place) => place,
             None if self.places.len() < DEFERRED_MAX => {
-                self.places.push(Place { turn: 0, used: false, index: 0, marks: Marks::NONE });
+                self.places.push(Place { turn: 0, used: false, given_up: false, index: 0, marks: Marks::NONE });
                 self.places.len() as u32 - 1
             }
             None => return None,
@@ -146,6 +151,7 @@ impl Deferred {
         let p = &mut self.places[place as usize];
         p.turn = p.turn.wrapping_add(1);
         p.used = true;
+        p.given_up = false;
         p.index = index;
         p.marks = Marks::NONE;
         Some(RawAnchor { mailbox, place, turn: p.turn, ended: false })
@@ -157,8 +163,10 @@ impl Deferred {
     }
 
     /// The marks of an anchor's input, while it is deferred.
-    pub(crate) fn marks(&mut self, (place, turn): (u32, u32)) -> Option<&mut Marks> {
-        self.places.get_mut(place as usize).filter(|p| p.used && p.turn == turn).map(|p| &mut p.marks)
+    pub(crate) fn marks(&mut self, anchor: &RawAnchor) -> Option<&mut Marks> {
+        self.mailbox.as_ref().filter(|own| Arc::ptr_eq(own, &anchor.mailbox))?;
+        let place = self.places.get_mut(anchor.place as usize)?;
+        (place.used && !place.given_up && place.turn == anchor.turn).then_some(&mut place.marks)
     }
 
     /// The next signal, with the task and the marks it is about. An end frees the place.
@@ -167,12 +175,15 @@ impl Deferred {
         loop {
             let signal = mailbox.resets.pop().or_else(|| mailbox.ends.pop())?;
             let Some(p) = self.places.get_mut(signal.place as usize).filter(|p| p.used && p.turn == signal.turn) else { continue };
+            let given_up = p.given_up;
             let found = (p.index, p.marks, signal.end);
             if !matches!(found.2, End::ResetTimeout) {
                 p.used = false;
                 self.free.push(signal.place);
             }
-            return Some(found);
+            if !given_up {
+                return Some(found);
+            }
         }
     }
 
@@ -184,12 +195,40 @@ impl Deferred {
 
     /// A task began anew: what it deferred is nobody's any more. Gives the marks.
     pub(crate) fn give_up(&mut self, index: usize) -> Vec<Marks> {
-        let mut marks = Vec::new();
-        for (at, p) in self.places.iter_mut().enumerate().filter(|(_, p)| p.used && p.index == index) {
-            p.used = false;
-            marks.push(p.marks);
-            self.free.push(at as u32);
-        }
-        marks
+        let of_task = self.places.iter_mut().filter(|p| p.used && !p.given_up && p.index == index);
+        of_task
+            .map(|p| {
+                p.given_up = true;
+                p.marks
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn anchors_of_a_task_that_began_anew_never_take_the_room_of_others() {
+        let sleeper = Arc::new(Sleeper::new().expect("an event descriptor"));
+        let mut deferred = Deferred::default();
+        let old: Vec<_> = (0..DEFERRED_MAX).map(|_| deferred.reserve(0, &sleeper).expect("room")).collect();
+        assert_eq!(deferred.give_up(0).len(), DEFERRED_MAX);
+        assert!(deferred.is_full() && deferred.reserve(0, &sleeper).is_none(), "their ends may still come");
+        old.into_iter().for_each(RawAnchor::ack);
+        assert!(deferred.next().is_none(), "they mean nothing any more");
+        let new: Vec<_> = (0..DEFERRED_MAX).map(|_| deferred.reserve(0, &sleeper).expect("room")).collect();
+        new.into_iter().for_each(RawAnchor::ack);
+        assert_eq!(std::iter::from_fn(|| deferred.next()).count(), DEFERRED_MAX);
+        assert_eq!(deferred.len(), 0);
+    }
+
+    #[test]
+    fn an_anchor_of_another_executor_is_none_of_this_one() {
+        let sleeper = Arc::new(Sleeper::new().expect("an event descriptor"));
+        let [mut mine, mut others] = [Deferred::default(), Deferred::default()];
+        let (own, other) = (mine.reserve(0, &sleeper).expect("room"), others.reserve(0, &sleeper).expect("room"));
+        assert!(mine.marks(&own).is_some() && mine.marks(&other).is_none());
     }
 }

@@ -401,7 +401,8 @@ impl<'a> Cx<'a> {
         let mut next = next;
         let mut pull = move |cx: &mut Cx<'_>| {
             for _ in 0..PULL_ITEMS_MAX {
-                if cx.out.waits() {
+                // Other pulls wait for this one, not this one for them.
+                if cx.out.is_blocked() {
                     return false;
                 }
                 if !next(cx) {
@@ -411,9 +412,9 @@ impl<'a> Cx<'a> {
             false
         };
         if !self.out.pulls.is_empty() || !pull(self) {
-            let marks = self.marks.leave();
+            let marks = self.marks.split(&mut self.io.acks.edges);
             self.out.leave_pull(self.index, marks, Box::new(pull));
-            self.left_pull = true;
+            self.left_pulls += 1;
         }
     }
 

@@ -327,7 +327,8 @@ impl Executor {
             let before = self.out.emitted;
             let (over, _) = self.call(io, index, 0, |_, cx| {
                 cx.marks = marks;
-                let over = pull(cx);
+                // One that failed is over: what it would still emit belongs to an input that failed.
+                let over = pull(cx) || cx.failure.is_some();
                 // Not settled before it is used up.
                 let marks = if over { Marks::NONE } else { cx.marks.leave() };
                 (over, marks, pull)

@@ -172,6 +172,14 @@ impl Marks {
         std::mem::replace(self, Marks::NONE)
     }
 
+    /// Marks for a part of the input that is settled by itself: each tree is complete when both are.
+    #[cold]
+    pub(crate) fn split(&mut self, edges: &mut Edges) -> Marks {
+        let part = Marks { xors: self.new_edges(edges), mask: 0, ..*self };
+        self.sent(part.xors, 0);
+        part
+    }
+
     /// Joins the anchors of `other`: each root once, edges of both kept apart by whoever holds them. False = more than four.
     pub(crate) fn join(&mut self, other: &Marks) -> bool {
         for (root, _) in other.each() {

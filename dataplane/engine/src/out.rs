@@ -143,7 +143,13 @@ impl Out {
     /// True while the executor must not take input.
     #[inline]
     pub(crate) fn waits(&self) -> bool {
-        self.outbox_bytes != 0 || !self.pulls.is_empty() || self.full_at != NOWHERE
+        self.is_blocked() || !self.pulls.is_empty()
+    }
+
+    /// True while nothing more may be emitted.
+    #[inline]
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.outbox_bytes != 0 || self.full_at != NOWHERE
     }
 
     /// True while an output is refused: of what `waits` says, all but what the component itself left for later.
