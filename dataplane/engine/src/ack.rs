@@ -487,7 +487,12 @@ impl Acks {
     fn say(&mut self, road: Road, of: u16, root: Root, reason: u8, text: &str) {
         self.staged = true;
         match road {
-            Road::Lane(lane) => self.lanes[lane as usize].batch.say(of, root, reason, text),
+            Road::Lane(lane) => {
+                let batch = &mut self.lanes[lane as usize].batch;
+                // An owner that hears nothing for long hears of all its trees, but not every word: they may be a million.
+                let text = if batch.frames.len() < CONTROL_STAGING_BYTES_MAX { text } else { "" };
+                batch.say(of, root, reason, text);
+            }
             Road::Remote(remote) => self.remote(remote).say(of, root, reason, text),
             Road::Here(_) | Road::None => self.lost += 1,
         }

@@ -11,7 +11,7 @@ use crate::grouping::Subscription;
 use crate::io::{Dest, Inbox, Io, NOWHERE, places};
 use crate::lane::{LaneIn, LaneOut, lane};
 use crate::ledger::{Edges, Ledger, Slots};
-use crate::limits::{COMMANDS_MAX, CONTROL_RING_BYTES, LOOPS_MAX};
+use crate::limits::{COMMANDS_MAX, CONTROL_RING_BYTES, CONTROL_STAGING_BYTES_MAX, LOOPS_MAX};
 use crate::metrics::{EdgeDesc, ExecutorDesc, LoopReader, MetricsSnapshot, loop_metrics, metrics_bytes};
 use crate::out::{Out, Pace};
 use crate::plan::{EnginePlan, LoopAt, PlanError};
@@ -399,14 +399,19 @@ impl<'a> Builder<'a> {
     fn memory(&self, windows: &[u64], n_loops: usize, links: bool) -> Vec<(&'static str, u64)> {
         let options = &self.plan.options;
         let here = |id: &ExecutorId| self.plan.executors.iter().any(|e| e.id == *id);
+        // Twice: a queue is read from one buffer while the other is filled.
         let inboxes: u64 =
-            self.executors.iter().zip(windows).filter(|((_, id), _)| here(id)).map(|(_, w)| (*w).max(options.inbox_bytes)).sum();
+            self.executors.iter().zip(windows).filter(|((_, id), _)| here(id)).map(|(_, w)| 2 * (*w).max(options.inbox_bytes)).sum();
         let pairs = (n_loops * (n_loops - 1)) as u64;
         let descs: Vec<ExecutorDesc> = self.executors.iter().filter(|(_, id)| here(id)).map(|(c, id)| self.desc(*c, *id)).collect();
         let mut all = vec![
-            ("lanes", pairs * options.ring_bytes as u64 * 3 / 2),
+            // A ring is mapped twice, and half of one may be staged for it.
+            ("lanes", pairs * options.ring_bytes as u64 * 5 / 2),
+            ("control", pairs * (2 * CONTROL_RING_BYTES + CONTROL_STAGING_BYTES_MAX) as u64),
             ("inboxes", inboxes),
             ("outboxes", options.worker_outbox_bytes),
+            ("trees", self.trees_bytes()),
+            ("deferred", descs.len() as u64 * crate::defer::DEFERRED_BYTES_MAX),
             ("histograms", n_loops as u64 * (Io::new_latency().distinct_values() as u64 * 8) + metrics_bytes(&descs)),
         ];
         if links {
@@ -445,6 +450,24 @@ impl<'a> Builder<'a> {
             is_spout: layout.kind == ComponentKind::Spout,
             is_sink: layout.kind == ComponentKind::Bolt && !is_read(&layout.id),
         }
+    }
+
+    /// Of the trees that tasks here may have open, and of those whose ledger is here.
+    fn trees_bytes(&self) -> u64 {
+        let slots_max = self.slots_max();
+        let mut bytes = 0;
+        for (component, id) in self.executors.iter().filter(|(component, _)| self.opens_trees(*component)) {
+            let Some(at) = self.plan.loop_of(*id) else { continue };
+            let layout = &self.plan.layout.components[*component];
+            let Some(spec) = self.program.spec.component(layout.id.as_str()) else { continue };
+            let pending_max = u64::from(self.plan.options.spout_pending_max_of(&spec.config).unwrap_or(slots_max).min(slots_max));
+            for task in id.tasks() {
+                let here = matches!(at, LoopAt::Here(_));
+                let ledger_here = matches!(self.plan.ledger_at(task, at), Some(LoopAt::Here(_)));
+                bytes += pending_max * (u64::from(here) * OWNER_BYTES + u64::from(ledger_here) * LEDGER_BYTES);
+            }
+        }
+        bytes
     }
 
     fn loop_stats(&self, l: usize) -> LoopStats {
@@ -689,6 +712,10 @@ fn remote_number(remotes: &mut Vec<Remote>, placement: u64, on_loop: u32) -> usi
     })
 }
 
+/// Bytes of an open tree with its owner: a slot, and the id or the reason its component is to be told.
+const OWNER_BYTES: u64 = 16 + 40;
+/// Bytes of an open tree with the acker that holds its ledger: an entry, and its end on the way to an owner on another loop.
+const LEDGER_BYTES: u64 = 24 + 32;
 /// Slots of a task that opens trees, at least.
 const SLOTS_MIN: u32 = 1024;
 
