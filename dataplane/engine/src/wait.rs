@@ -17,7 +17,7 @@ pub(crate) enum Pause {
 /// State of one loop's waiting.
 pub(crate) struct Idle {
     mode: WaitMode,
-    /// False where loops share a core: spinning there costs two time slices a round trip.
+    /// False where loops share a core.
     alone: bool,
     /// When work was last done.
     work_ns: u64,
@@ -49,14 +49,17 @@ impl Idle {
         }
         self.idle_ns = now_ns;
         match self.mode {
-            WaitMode::Spin if self.alone => Pause::Spin,
-            WaitMode::Spin | WaitMode::Yield => Pause::Yield,
             WaitMode::Park => Pause::Park,
-            WaitMode::Hybrid if self.alone && now_ns.saturating_sub(self.work_ns) < self.spin_ns() => Pause::Spin,
-            WaitMode::Hybrid if !self.alone && self.yields < YIELDS => {
+            // Whatever the mode: one that spins takes two time slices a round trip from the others, and one that only yields is set back a slice
+            // each time, so that when work comes it waits for seconds where others want the core.
+            _ if !self.alone && self.yields < YIELDS => {
                 self.yields += 1;
                 Pause::Yield
             }
+            _ if !self.alone => Pause::Park,
+            WaitMode::Spin => Pause::Spin,
+            WaitMode::Yield => Pause::Yield,
+            WaitMode::Hybrid if now_ns.saturating_sub(self.work_ns) < self.spin_ns() => Pause::Spin,
             WaitMode::Hybrid => Pause::Park,
         }
     }
@@ -107,9 +110,13 @@ mod tests {
     }
 
     #[test]
-    fn spin_yields_the_core_to_the_loops_it_shares_it_with() {
-        assert_eq!(Idle::new(WaitMode::Spin, 1).after(0, 5), Pause::Spin);
-        assert_eq!(Idle::new(WaitMode::Spin, 2).after(0, 5), Pause::Yield);
+    fn spin_and_yield_are_for_a_loop_that_is_alone_on_its_core() {
+        for (mode, pause) in [(WaitMode::Spin, Pause::Spin), (WaitMode::Yield, Pause::Yield)] {
+            assert!((0..100).all(|_| Idle::new(mode, 1).after(0, 5) == pause));
+            let mut shared = Idle::new(mode, 2);
+            assert!((0..YIELDS).all(|_| shared.after(0, 5) == Pause::Yield));
+            assert_eq!(shared.after(0, 5), Pause::Park);
+        }
     }
 
     #[test]

@@ -256,7 +256,7 @@ pub const KEYS: &[Key] = &[
         Scope::Topology,
         Kind::Word(&["spin", "hybrid", "yield", "park"]),
         "hybrid",
-        "how a core loop waits when it finds no work; where loops share a core, spin yields it and hybrid yields a few times and parks",
+        "how a core loop waits when it finds no work; where loops share a core, all but park yield it a few times and then park",
     ),
     key("zookeeper.root", Scope::Daemon, Kind::Text(256), "/saetta", "znode under which everything of this cluster lives"),
     key("zookeeper.servers", Scope::Daemon, Kind::Text(4096), "127.0.0.1:2181", "ZooKeeper servers, host:port by comma"),
