@@ -70,7 +70,8 @@ impl Handle<Number> for Fan {
 }
 
 /// Handles a number in the way its closure says.
-struct Last(Box<dyn FnMut(u64, &mut Cx<'_, Last>) -> Outcome + Send>);
+struct Last(Handler);
+type Handler = Box<dyn FnMut(u64, &mut Cx<'_, Last>) -> Outcome + Send>;
 impl Last {
     fn new(handle: impl FnMut(u64, &mut Cx<'_, Last>) -> Outcome + Send + 'static) -> Self {
         Last(Box::new(handle))
