@@ -294,7 +294,7 @@ impl Spout for Source {
     const TRACKED: bool = true;
     fn next(&mut self, cx: &mut Cx<'_, Self>) -> std::result::Result<Progress, Fail> {
         let draw = next(&mut self.random);
-        if draw % 4 == 0 {
+        if draw.is_multiple_of(4) {
             return Ok(Idle);
         }
         if self.next == self.ids {
@@ -382,7 +382,7 @@ fn run_seed(seed: u64) {
             // Nothing goes on but a pause after a panic, or a timeout.
             rig.clock.advance(Duration::from_millis(5));
         }
-        if (draw >> 8) % 4 == 0 {
+        if (draw >> 8).is_multiple_of(4) {
             end_one(&world, next(&mut random));
         }
         let pace_us = if script.times_out { 400 } else { 40 };
