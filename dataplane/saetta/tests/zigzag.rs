@@ -139,6 +139,31 @@ fn a_zig_zag_chain_makes_progress_in_every_interleaving() {
     (0..SEEDS).for_each(|seed| run_seed(seed, seed % 2 == 1));
 }
 
+/// A bolt that ends while the lane is full leaves its last frames, or its END, staged, and nobody has anything more to do on its loop.
+#[test]
+fn what_is_staged_when_its_emitter_ends_goes_when_the_lane_has_room() {
+    for inputs in 1..100 {
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let mut t = Topology::new();
+        let s = t.spout("s", move || Source_ { next: 0, inputs }).stream::<Number>();
+        let x = t.bolt("x", || Multiply { by: 3, pulled: false }).input(&s, Shuffle).stream::<Number>();
+        let sink = seen.clone();
+        let _ = t.bolt("z", move || Sink(sink.clone())).input(&x, Shuffle);
+        let mut config = smallest_lanes();
+        config.set("executor.inbox.bytes", "1MiB", Source::Set).unwrap();
+        let mut stepped = Stepped::new(&t.build().unwrap(), &config, 2, &|id, _| usize::from(id != "x")).unwrap();
+        let mut cycles = 0;
+        while !stepped.ended() {
+            for core_loop in [1, 0] {
+                (0..5).for_each(|_| _ = stepped.step(core_loop));
+            }
+            cycles += 10;
+            let arrived = seen.lock().unwrap().len();
+            assert!(cycles < CYCLES_MAX, "{inputs} inputs, {arrived} of {} arrived, and nothing moves any more", inputs * 3);
+        }
+    }
+}
+
 #[test]
 fn one_input_that_emits_a_million_runs_in_bounded_memory() {
     const ITEMS: u64 = 1_000_000;
