@@ -165,7 +165,7 @@ impl Tracker {
         self.acked.is_empty() && self.failed.is_empty()
     }
 
-    #[inline]
+    #[inline(always)]
     fn complete(&mut self, root: Root, now_ns: u64) {
         if let Some(id) = self.slots.close(root) {
             self.acked.push(id);
@@ -212,6 +212,12 @@ pub(crate) struct ControlOut {
     /// Bytes staged at which they are moved on next.
     flush_at: usize,
 }
+
+/// Fewer acks than this leave at the end of their turn: somebody may be waiting for each.
+const FEW_ACKS: u32 = 8;
+/// More of them wait for each other, but for so many turns and nanoseconds at most.
+const HELD_TURNS_MAX: u32 = 16;
+const HELD_NS_MAX: u64 = 2_000;
 
 /// A block frame is closed at this size: the smallest ring takes several.
 const FRAME_BYTES_MAX: usize = 1024;
@@ -314,6 +320,10 @@ pub(crate) struct Acks {
     pub(crate) applied: u64,
     /// Control bytes are staged.
     staged: bool,
+    /// Acks staged since the last flush, for how many turns they were held back, and since when.
+    added: u32,
+    held_turns: u32,
+    held_ns: u64,
     /// See [`Self::congested`].
     congested: bool,
     /// Probes that came, for executors of this loop.
@@ -348,6 +358,9 @@ impl Acks {
             dropped,
             applied,
             staged,
+            added: 0,
+            held_turns: 0,
+            held_ns: 0,
             congested: false,
             probes: Vec::new(),
         }
@@ -360,14 +373,20 @@ impl Acks {
         if tracker.full() { None } else { tracker.slots.open(id, now_ns) }
     }
 
-    /// As [`Self::init`], of a tree of one frame.
+    /// A tree of one frame begins, which goes to a place of the worker that `bit` stands for: its root, the frame's edge, and whether the
+    /// tracker may open no further one. `None` = no slot is free.
     #[inline(always)]
-    pub(crate) fn init_only(&mut self, tracker: u16, root: Root, edge: u64, mask: u64, now_ns: u64) {
-        match self.trackers[tracker as usize].ledger {
-            // A tree of one frame that has just been staged: nobody can have acked it.
-            Road::Here(ledger) if self.ledgers[ledger as usize].init(root, edge, mask) == Step::Open => {}
-            _ => self.init(tracker, root, edge, mask, now_ns),
+    pub(crate) fn begin_only(&mut self, tracker: u16, id: u64, bit: u64, now_ns: u64) -> Option<(Root, u64, bool)> {
+        let t = &mut self.trackers[tracker as usize];
+        let root = t.slots.open(id, now_ns)?;
+        let full = t.full();
+        let edge = self.edges.edge();
+        match t.ledger {
+            // Nobody can have acked it yet.
+            Road::Here(ledger) if self.ledgers[ledger as usize].init(root, edge, bit) == Step::Open => {}
+            _ => self.init(tracker, root, edge, bit, now_ns),
         }
+        Some((root, edge, full))
     }
 
     /// A tracked emit is over: its frames carry edges that XOR to `xor`.
@@ -469,6 +488,7 @@ impl Acks {
     #[inline]
     fn send(&mut self, road: Road, of: u16, root: Root, xor: u64, mask: u64) {
         self.staged = true;
+        self.added += 1;
         match road {
             Road::Lane(lane) => {
                 let out = &mut self.lanes[lane as usize];
@@ -537,10 +557,23 @@ impl Acks {
         self.congested
     }
 
-    /// Moves on what is staged for the other loops. Returns bytes moved.
+    /// Moves on what is staged for the other loops: a few acks at once, many together, since each move costs the reader a line or two. At
+    /// the end of every turn. Returns bytes moved, or 1 while something waits for company.
     #[inline]
-    pub(crate) fn flush(&mut self) -> usize {
-        if self.staged { self.flush_staged() } else { 0 }
+    pub(crate) fn flush(&mut self, now_ns: u64) -> usize {
+        if !self.staged {
+            return 0;
+        }
+        if self.held_turns == 0 {
+            self.held_ns = now_ns;
+        }
+        let waited = self.held_turns >= HELD_TURNS_MAX || now_ns.saturating_sub(self.held_ns) >= HELD_NS_MAX;
+        if self.added >= FEW_ACKS && !waited {
+            self.held_turns += 1;
+            return 1;
+        }
+        (self.added, self.held_turns) = (0, 0);
+        self.flush_staged()
     }
 
     fn flush_staged(&mut self) -> usize {

@@ -237,7 +237,7 @@ impl CoreLoop {
         }
         // What a full lane refused, whoever staged it and whether or not it has a turn again.
         self.io.flush_lanes();
-        work += self.io.acks.flush();
+        work += self.io.acks.flush(now_ns);
         work += self.flush_links(links, now_ns);
         // At the deadline as well: what a blocked executor has handled is not withheld while its loop is busy with others.
         self.give_credit(links, work == 0 || now_ns >= self.housekeeping_ns);

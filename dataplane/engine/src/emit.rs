@@ -290,26 +290,22 @@ impl<'a> Cx<'a> {
             return self.emit_tracked_marked(output, id, value);
         }
         let tracker = out.trackers[self.index];
-        let now_ns = io.turn_ns;
-        let Some(root) = io.acks.open(tracker, id, now_ns) else { return self.refuse_tracked(tracker, id) };
+        let Some((root, edge, full)) = io.acks.begin_only(tracker, id, staging.worker_bit, io.turn_ns) else {
+            return self.refuse_tracked(tracker, id);
+        };
         out.emitted += 1;
-        let edge = io.acks.edges.edge();
         let header = Header { len: 0, stream: declared.stream, flags: ONE_ANCHOR, target: fixed.target, source: self.task };
         if let Err(e) = io.encoder.append_frame(header, &[[root.to_bits(), edge]], value, &mut staging.frames) {
             self.fail(Fail::Drop(e.to_string()));
             return self.fail_tree(tracker, root);
         }
         let n = staging.frames.len() - start;
-        let bit = staging.worker_bit;
+        out.attention |= full;
         if !io.credits[fixed.credit as usize].admits(n) {
-            return self.take_tree_back(fixed.at, start, tracker, root, edge);
+            return self.take_tree_back(fixed.at, start, tracker, root);
         }
         io.credits[fixed.credit as usize].spend(n);
         out.transferred += 1;
-        io.acks.init_only(tracker, root, edge, bit, now_ns);
-        if io.acks.trackers[tracker as usize].full() {
-            out.attention = true;
-        }
         if !io.written(fixed.at, start) {
             out.wait_for_room(fixed.at);
         }
@@ -318,10 +314,9 @@ impl<'a> Cx<'a> {
     /// The only frame of a tree has no credit: it waits in the outbox.
     #[cold]
     #[inline(never)]
-    fn take_tree_back(&mut self, at: u16, start: usize, tracker: u16, root: crate::ledger::Root, edge: u64) {
+    fn take_tree_back(&mut self, at: u16, start: usize, tracker: u16, root: crate::ledger::Root) {
         let kept = self.out.take_back(self.io, at, start);
         let lost = kept.is_err();
-        self.io.acks.init(tracker, root, edge, 0, self.io.turn_ns);
         self.note(kept);
         if lost {
             self.fail_tree(tracker, root);

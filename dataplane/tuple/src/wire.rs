@@ -77,6 +77,7 @@ pub struct AsStr;
 impl ArchiveWith<&str> for AsStr {
     type Archived = ArchivedString;
     type Resolver = StringResolver;
+    #[inline(always)]
     fn resolve_with(field: &&str, resolver: StringResolver, out: Place<ArchivedString>) {
         ArchivedString::resolve_from_str(field, resolver, out);
     }
@@ -88,6 +89,7 @@ where
     S::Error: Source,
     str: SerializeUnsized<S>,
 {
+    #[inline(always)]
     fn serialize_with(field: &&str, serializer: &mut S) -> Result<StringResolver, S::Error> {
         ArchivedString::serialize_from_str(field, serializer)
     }
@@ -99,6 +101,7 @@ pub struct AsBytes;
 impl ArchiveWith<&[u8]> for AsBytes {
     type Archived = ArchivedVec<u8>;
     type Resolver = VecResolver;
+    #[inline(always)]
     fn resolve_with(field: &&[u8], resolver: VecResolver, out: Place<ArchivedVec<u8>>) {
         ArchivedVec::<u8>::resolve_from_slice(field, resolver, out);
     }
@@ -108,6 +111,7 @@ impl<S> SerializeWith<&[u8], S> for AsBytes
 where
     S: Fallible + Writer + rkyv::ser::Allocator + ?Sized,
 {
+    #[inline(always)]
     fn serialize_with(field: &&[u8], serializer: &mut S) -> Result<VecResolver, S::Error> {
         ArchivedVec::<u8>::serialize_from_slice(field, serializer)
     }

@@ -93,7 +93,7 @@ impl Ledger {
     /// The owner emitted the tree's first tuples: `xor` of their edges, `mask` of the incarnations they were sent to. Edges XORed to 0, as of
     /// an emit that reached nobody, complete it. A second init of a root changes nothing. One that is [`Step::Stale`] may as well be told to
     /// the owner as failed: it has closed the tree, or would wait for its timeout.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn init(&mut self, root: Root, xor: u64, mask: u64) -> Step {
         let generation = root.generation();
         let Some(entry) = self.entries.get_mut(root.slot() as usize) else {
@@ -114,7 +114,7 @@ impl Ledger {
 
     /// A tuple of the tree was handled: `xor` of its edge and those emitted from it, `mask` of the incarnations these were sent to. May come
     /// before the init.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn ack(&mut self, root: Root, xor: u64, mask: u64) -> Step {
         let generation = root.generation();
         let Some(entry) = self.entries.get_mut(root.slot() as usize) else {

@@ -96,7 +96,7 @@ impl Slots {
     }
 
     /// Opens a tree for the message `id`. `None`: all slots are open. Allocates only while the table grows.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn open(&mut self, id: u64, now_ns: u64) -> Option<Root> {
         if self.free_first == NONE && !self.grow() {
             return None;
@@ -113,7 +113,7 @@ impl Slots {
     }
 
     /// Closes a tree and gives its message id. `None`: it is not open, or not any more.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn close(&mut self, root: Root) -> Option<u64> {
         let slot = self.open_slot(root)?;
         let (id, bucket) = (slot.id, slot.bucket);
