@@ -1,58 +1,85 @@
-//! `any`: what a saturated loop does besides moving tuples: allocations, counted by this program's allocator, and system calls, counted by strace
+//! `any`: what a saturated loop does besides moving tuples: allocations, told by this program's allocator, and system calls, counted by strace
 //! in a process of its own. Both between a warm-up and an end that all loops pass while they are busy.
 //!
 //! Before: the shapes of `pipeline` and `ack`, three executors on two cores. After: allocations in ten million tuples; calls a second of the loop
 //! that makes most. strace stops a thread at its system calls only: a loop that makes none runs as fast as without it.
 
+use std::alloc::System;
+use std::backtrace::Backtrace;
+use std::cell::Cell;
 use std::path::Path;
 use std::process::{Command, ExitCode};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use saetta_harness::suite::{Figures, Options, SuiteRun};
 use saetta_harness::{Better, Result, RowSpec};
+use tracking_allocator::{AllocationGroupId, AllocationRegistry, AllocationTracker, Allocator};
 
 use crate::parts::Numbers;
 use crate::topologies::{Shape, rate};
 
-/// The allocator of the suites: the system's, with counters.
+/// The allocator of the suites: the system's, which tells [`OnLoops`] of every allocation once it is asked to.
 #[global_allocator]
-static ALLOCATOR: &stats_alloc::StatsAlloc<std::alloc::System> = &stats_alloc::INSTRUMENTED_SYSTEM;
+static ALLOCATOR: Allocator<System> = Allocator::system();
+
+/// Allocations made by core loops between the marks. Other threads of the process may allocate as they like.
+static ON_LOOPS: AtomicU64 = AtomicU64::new(0);
+/// Where the first few were made.
+static WHERE: Mutex<Vec<Backtrace>> = Mutex::new(Vec::new());
+/// How many.
+const WHERE_MAX: u64 = 4;
+
+thread_local! {
+    /// True on a core loop between its marks.
+    static IS_BUSY_LOOP: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Counts. Called on the thread that allocates, not for what it allocates itself.
+struct OnLoops;
+
+impl AllocationTracker for OnLoops {
+    fn allocated(&self, _: usize, _: usize, _: usize, _: AllocationGroupId) {
+        if IS_BUSY_LOOP.get() && ON_LOOPS.fetch_add(1, Ordering::Relaxed) < WHERE_MAX {
+            WHERE.lock().expect("no panic here").push(Backtrace::force_capture());
+        }
+    }
+
+    fn deallocated(&self, _: usize, _: usize, _: usize, _: AllocationGroupId, _: AllocationGroupId) {}
+}
 
 /// Tells a process that it is the one to be watched: `SHAPE FIRST_CORE SECOND_CORE TUPLES`.
 const WATCHED: &str = "SAETTA_SUITES_WATCHED";
-
-/// Calls that took memory, so far.
-fn allocations() -> u64 {
-    let stats = ALLOCATOR.stats();
-    (stats.allocations + stats.reallocations) as u64
-}
 
 /// `tuples` measured ones behind as many that warm up and before some that keep all loops busy until the last measured one has arrived.
 fn saturated(tuples: u64, warm_up: u64) -> Numbers {
     Numbers { from: warm_up, to: warm_up + tuples, end: tuples + 2 * warm_up, on_mark: None }
 }
 
-/// Allocations of the whole process while `tuples` tuples go through: no loop can have made more.
+/// Allocations of core loops while `tuples` tuples go through.
 fn allocated(o: &Options, shape: Shape, tuples: u64, warm_up: u64) -> Result<Figures> {
     let numbers = saturated(tuples, warm_up);
-    // The spout begins first and the bolt ends last. 0: not yet.
-    let (begin, end) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-    let (first, last, to) = (begin.clone(), end.clone(), numbers.to);
+    let marks = Arc::new(AtomicU64::new(0));
+    let (passed, to) = (marks.clone(), numbers.to);
     let on_mark = move |number| {
-        let now = allocations();
-        if number == to {
-            last.store(now, Ordering::Relaxed);
-        } else {
-            let _ = first.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
-        }
+        IS_BUSY_LOOP.set(number != to);
+        passed.fetch_add(1, Ordering::Relaxed);
     };
+    ON_LOOPS.store(0, Ordering::Relaxed);
     rate(shape, o.cores, &Numbers { on_mark: Some(Arc::new(on_mark)), ..numbers })?;
-    let (begin, end) = (begin.load(Ordering::Relaxed), end.load(Ordering::Relaxed));
-    if begin == 0 || end < begin {
-        return Err(format!("allocations were read as {begin} and {end}").into());
+    for place in WHERE.lock().expect("no panic here").drain(..) {
+        eprintln!("        a busy loop allocated:\n{}", ours(&place.to_string()));
     }
-    Ok(Figures::from([("n", (end - begin) as f64)]))
+    match marks.load(Ordering::Relaxed) {
+        4 => Ok(Figures::from([("n", ON_LOOPS.load(Ordering::Relaxed) as f64)])),
+        n => Err(format!("two loops passed {n} marks, not four").into()),
+    }
+}
+
+/// The lines of a backtrace that name a file of ours.
+fn ours(trace: &str) -> String {
+    let of_file = |line: &&str| line.trim_start().starts_with("at ") && ["dataplane/", "benches/"].iter().any(|dir| line.contains(dir));
+    trace.lines().filter(of_file).map(|line| format!("          {}\n", line.trim())).collect()
 }
 
 /// `main` of the watched process; `None` in any other.
@@ -137,6 +164,9 @@ fn traced(path: &Path) -> Result<Option<(f64, Vec<String>)>> {
 }
 
 pub(crate) fn declare(run: &mut SuiteRun<'_>) -> Result<()> {
+    // Refused only when it is there already.
+    let _ = AllocationRegistry::set_global_tracker(OnLoops);
+    AllocationRegistry::enable_tracking();
     let (tuples, warm_up) = (run.options().size(10_000_000, 100_000), run.options().size(2_000_000, 100_000));
     run.case_of_any_class("allocations", move |o| allocated(o, Shape::Identity, tuples, warm_up));
     run.case_of_any_class("allocations, acked", move |o| allocated(o, Shape::AckedIdentity, tuples, warm_up));
