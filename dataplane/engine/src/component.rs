@@ -80,10 +80,6 @@ pub trait Component: Any + Send {
     fn failed(&mut self, id: u64, why: &TreeFail) {}
     /// Spouts: the topology is active, or is no longer.
     fn set_active(&mut self, active: bool) {}
-    /// An input that failed for good under the dead-letter policy: emit it where dead letters go. False = this component has no such stream.
-    fn dead_letter(&mut self, stream: u16, archive: &[u8], why: &str, cx: &mut Cx<'_>) -> bool {
-        false
-    }
     /// After the last input; may emit.
     fn finish(&mut self, cx: &mut Cx<'_>) -> Result<(), Fail> {
         Ok(())

@@ -8,6 +8,7 @@ use crate::defer::RawAnchor;
 use crate::io::{Io, NOWHERE, Via};
 use crate::marks::{Marks, ONE_ANCHOR};
 use crate::out::Out;
+use crate::program::DeadInput;
 use saetta_ring::prefetch;
 use saetta_tuple::frame::{CONTROL, END, Frame, HANDLE, Header};
 
@@ -24,6 +25,8 @@ pub struct Cx<'a> {
     pub(crate) task: u32,
     /// Its first stream in `out.outputs`.
     pub(crate) first_output: usize,
+    /// The frames it may handle.
+    window: &'a [u8],
     /// Bytes of the window handled.
     pub(crate) at: usize,
     /// Frames handled, and how many may be.
@@ -44,13 +47,14 @@ pub struct Cx<'a> {
 
 impl<'a> Cx<'a> {
     #[inline]
-    pub(crate) fn new(io: &'a mut Io, out: &'a mut Out, index: usize, handled_max: u32) -> Self {
+    pub(crate) fn new(io: &'a mut Io, out: &'a mut Out, index: usize, window: &'a [u8], handled_max: u32) -> Self {
         Cx {
             task: out.first_task + index as u32,
             first_output: index * out.outputs_per_task,
             io,
             out,
             index,
+            window,
             at: 0,
             handled: 0,
             handled_max,
@@ -319,8 +323,36 @@ impl<'a> Cx<'a> {
         let Some(why) = self.failure.take() else { return };
         self.out.failed += 1;
         self.out.pulls.truncate(self.out.pulls.len().saturating_sub(self.left_pulls));
-        self.fail_trees(&why);
+        if !matches!(why, Fail::Drop(_)) || !self.bury(&why) {
+            self.fail_trees(&why);
+        }
         self.reported.get_or_insert(why);
+    }
+
+    /// Emits the input being handled where dead letters go; it then counts as handled. False = this component has no such place, or it
+    /// could not be emitted.
+    #[cold]
+    fn bury(&mut self, why: &Fail) -> bool {
+        let Some((output, emit)) = self.out.dead_letters else { return false };
+        let mut run = self.window;
+        let mut last = None;
+        for _ in 0..self.handled {
+            let Some(frame) = Frame::first(run) else { break };
+            run = &run[frame.bytes.len()..];
+            last = Some(frame);
+        }
+        let Some(frame) = last else { return false };
+        let (component, why) = (self.out.component.clone(), why.to_string());
+        let input = DeadInput {
+            component: component.as_str(),
+            task: self.task,
+            source: frame.header.source,
+            stream: frame.header.stream,
+            why: &why,
+            archive: frame.archive(),
+        };
+        emit(self, output, input);
+        self.failure.take().is_none()
     }
 
     /// Fails the trees of the input being handled.

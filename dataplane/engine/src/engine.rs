@@ -14,7 +14,7 @@ use crate::ledger::{Edges, Ledger, Slots};
 use crate::limits::{COMMANDS_MAX, CONTROL_RING_BYTES, CONTROL_STAGING_BYTES_MAX, LOOPS_MAX};
 use crate::metrics::{EdgeDesc, ExecutorDesc, LoopReader, MetricsSnapshot, loop_metrics, metrics_bytes};
 use crate::out::{Out, Pace};
-use crate::plan::{EnginePlan, LoopAt, PlanError};
+use crate::plan::{EnginePlan, LoopAt, PanicPolicy, PlanError};
 use crate::program::{Check, Program};
 use crate::queue::FrameQueue;
 use crate::remote::Remote;
@@ -635,6 +635,9 @@ impl<'a> Builder<'a> {
             }
         }
         let mut out = Out::new(layout.id.clone(), outputs, own, id.first, n_tasks, is_spout);
+        if options.panic_policy_of(&spec.config) == PanicPolicy::DeadLetter {
+            out.dead_letters = self.program.components[at].dead_letters;
+        }
         out.pace = options.spout_rate_per_sec.filter(|_| is_spout).map(Pace::new);
         let making = Making {
             factory: self.program.components[at].factory.clone(),

@@ -113,13 +113,14 @@ impl Executor {
         &mut self,
         io: &mut Io,
         index: usize,
+        window: &[u8],
         frames_max: u32,
         body: impl FnOnce(&mut dyn Component, &mut Cx<'_>) -> R,
     ) -> (Option<R>, usize) {
         // Relaxed: read by a watchdog when this loop has stood still for long.
         self.making.stats.in_task.store(self.making.id.first + index as u32, Ordering::Relaxed);
         let slot = &mut self.tasks[index];
-        let mut cx = Cx::new(io, &mut self.out, index, frames_max);
+        let mut cx = Cx::new(io, &mut self.out, index, window, frames_max);
         let result = catch_unwind(AssertUnwindSafe(|| {
             if !slot.opened {
                 slot.opened = true;
@@ -235,7 +236,7 @@ impl Executor {
                 continue;
             }
             let before = self.out.executed;
-            let (_, n) = self.call(io, index, left, |component, cx| component.handle(header.stream, &window[at..], cx));
+            let (_, n) = self.call(io, index, &window[at..], left, |component, cx| component.handle(header.stream, &window[at..], cx));
             if n == 0 {
                 // A component that takes nothing although nothing is in its way would spin here for ever.
                 break;
@@ -309,7 +310,7 @@ impl Executor {
             if tell || !self.tasks[index].opened {
                 work += 1;
                 self.tasks[index].active = spouts_on;
-                self.call(io, index, 0, |component, _| {
+                self.call(io, index, &[], 0, |component, _| {
                     if tell {
                         component.set_active(spouts_on);
                     }
@@ -325,7 +326,7 @@ impl Executor {
             let Some(LeftPull { index, marks, mut pull }) = self.out.pulls.pop_front() else { break };
             self.out.look_for_room(io);
             let before = self.out.emitted;
-            let (over, _) = self.call(io, index, 0, |_, cx| {
+            let (over, _) = self.call(io, index, &[], 0, |_, cx| {
                 cx.marks = marks;
                 // One that failed is over: what it would still emit belongs to an input that failed.
                 let over = pull(cx) || cx.failure.is_some();
@@ -353,7 +354,7 @@ impl Executor {
         while self.out.deferred.has_signal() && !self.out.waits() {
             let Some((index, marks, end)) = self.out.deferred.next() else { break };
             work += 1;
-            self.call(io, index, 0, |component, cx| {
+            self.call(io, index, &[], 0, |component, cx| {
                 cx.marks = marks;
                 let outcome = match end {
                     End::Ack => Ok(()),
@@ -396,7 +397,7 @@ impl Executor {
             if self.tasks[index].finished {
                 continue;
             }
-            self.call(io, index, 0, |component, cx| {
+            self.call(io, index, &[], 0, |component, cx| {
                 if let Err(why) = component.tick(cx) {
                     cx.fail(why);
                 }
@@ -431,7 +432,7 @@ impl Executor {
         slot.done &= failed.is_empty();
         self.out.acked += acked.len() as u64;
         self.out.trees_failed += failed.len() as u64;
-        let (acked, _) = self.call(io, index, 0, move |component, _| {
+        let (acked, _) = self.call(io, index, &[], 0, move |component, _| {
             component.acked(&acked);
             failed.iter().for_each(|(id, why)| component.failed(*id, why));
             acked
@@ -459,7 +460,7 @@ impl Executor {
                 continue;
             }
             let (before, calls) = (self.out.emitted, self.calls_max);
-            let (asked, _) = self.call(io, index, 0, |component, cx| component.ask(calls, cx));
+            let (asked, _) = self.call(io, index, &[], 0, |component, cx| component.ask(calls, cx));
             work += (self.out.emitted - before) as usize;
             if let Some(Asked { busy, done }) = asked {
                 self.tasks[index].done = done;
@@ -488,7 +489,7 @@ impl Executor {
             if slot.finished || !over || !self.out.is_empty() {
                 continue;
             }
-            self.call(io, index, 0, |component, cx| {
+            self.call(io, index, &[], 0, |component, cx| {
                 if let Err(why) = component.finish(cx) {
                     cx.fail(why);
                 }
@@ -533,7 +534,7 @@ impl Executor {
     pub(crate) fn close(&mut self, io: &mut Io) {
         for index in 0..self.tasks.len() {
             if self.tasks[index].opened {
-                self.call(io, index, 0, |component, _| component.close());
+                self.call(io, index, &[], 0, |component, _| component.close());
                 self.tasks[index].opened = false;
             }
         }

@@ -52,5 +52,5 @@ pub use grouping::{CustomChoice, CustomFactory};
 pub use limits::*;
 pub use plan::{EnginePlan, Options, PanicPolicy, PlanError, PlannedExecutor, RemoteExecutor, WaitMode};
 pub use probe::Unclaimed;
-pub use program::{Chooser, ComponentFactory, KeyFn, Program, ProgramComponent};
+pub use program::{Chooser, ComponentFactory, DeadInput, DeadLetterFn, KeyFn, Program, ProgramComponent};
 pub use stats::{ErrorReport, ExecutorStats, LinkEnded, LoopStats, Shared};

@@ -75,6 +75,8 @@ pub(crate) struct Out {
     pub(crate) attention: bool,
     /// Per task: its END was sent.
     pub(crate) ends_sent: Vec<bool>,
+    /// Under the dead-letter policy: where inputs go that failed for good.
+    pub(crate) dead_letters: Option<(usize, crate::program::DeadLetterFn)>,
     /// The emit that is sampled next; never for bolts, which hand on the marks of their input.
     pub(crate) sample_at: u64,
     pub(crate) sample_every: u64,
@@ -115,6 +117,7 @@ impl Out {
             full_at: NOWHERE,
             attention: false,
             ends_sent: vec![false; n_tasks],
+            dead_letters: None,
             sample_at: if is_spout { 1 } else { u64::MAX },
             sample_every: 1,
             timed: Sampler::default(),

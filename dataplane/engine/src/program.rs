@@ -33,8 +33,30 @@ pub struct Program {
     pub components: Vec<ProgramComponent>,
 }
 
+/// An input that failed for good, on its way to the dead-letter stream.
+#[derive(Debug, Clone, Copy)]
+pub struct DeadInput<'a> {
+    /// The component that failed it.
+    pub component: &'a str,
+    /// The task of it.
+    pub task: u32,
+    /// Who emitted it.
+    pub source: u32,
+    /// Index of its stream in the topology.
+    pub stream: u16,
+    /// Why it failed.
+    pub why: &'a str,
+    /// Its archive.
+    pub archive: &'a [u8],
+}
+
+/// Emits a dead input on the output it is given.
+pub type DeadLetterFn = fn(&mut crate::context::Cx<'_>, usize, DeadInput<'_>);
+
 /// The code of one component.
 pub struct ProgramComponent {
+    /// The output dead letters go to, and how they are emitted.
+    pub dead_letters: Option<(usize, DeadLetterFn)>,
     /// Makes instances.
     pub factory: ComponentFactory,
     /// As the component's `outputs`: which Rust type names the stream, so that typed code finds it.

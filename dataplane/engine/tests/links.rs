@@ -122,12 +122,14 @@ fn side_by(grouping: Grouping, placement: u64, own: &[ExecutorId], remotes: &[Re
     let check: fn(&[u8]) -> bool = saetta_tuple::check::<Item>;
     let components = vec![
         ProgramComponent {
+            dead_letters: None,
             factory: Arc::new(move || Box::new(Emitter { left: n, gate: pass.clone(), payload: payload.clone() })),
             tags: vec![TypeId::of::<Item>()],
             checks: vec![check],
             choosers: vec![],
         },
         ProgramComponent {
+            dead_letters: None,
             factory: Arc::new(move || Box::new(Receiver(count.clone()))),
             tags: vec![],
             checks: vec![],

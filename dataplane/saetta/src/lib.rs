@@ -10,20 +10,24 @@ extern crate self as saetta;
 mod bench;
 mod component;
 mod core_plan;
+mod dead_letter;
 mod direct;
 #[expect(unsafe_code, reason = "hands frames of a known stream to typed code: archives are viewed in place")]
 mod dispatch;
 mod dynamic;
 mod grouping;
 mod lives;
+mod resource;
 mod run;
 mod stepped;
 pub mod testing;
 mod topology;
 
 pub use component::{Anchor, Archived, Bolt, Complete, Cx, Emits, Handle, Outcome, Progress, Spout};
+pub use dead_letter::{ArchivedDeadLetter, DeadLetter, DeadLetterRef};
 pub use dynamic::{DynGrouping, HandleDyn};
 pub use grouping::{All, Custom, CustomGrouping, Direct, Global, GroupingFor, LoadAware, LocalOrShuffle, Partial, Shuffle};
+pub use resource::Resource;
 pub use run::{ComponentSummary, Latency, RunOptions, Summary, run};
 pub use saetta_engine::{Fail, Reason, TreeFail};
 pub use saetta_model::config::{Config, ConfigError, Source as ConfigSource};

@@ -3,10 +3,11 @@
 //! Types are checked by the compiler as the wiring is written; names and numbers are checked in [`Topology::build`], all errors at once.
 
 use crate::component::{Bolt, BoltTask, Emits, Handle, RunFn, Spout, SpoutTask};
+use crate::dead_letter::DeadLetter;
 use crate::dispatch;
 use crate::grouping::GroupingFor;
 use crate::run::Summary;
-use saetta_engine::{Chooser, ComponentFactory, Program, ProgramComponent};
+use saetta_engine::{Chooser, ComponentFactory, DeadLetterFn, Program, ProgramComponent};
 use saetta_model::config::{Config, Owner, Source};
 use saetta_model::name::Name;
 use saetta_model::topology::{ComponentKind, ComponentSpec, FieldSpec, Format, Grouping, InputSpec, Resources, StreamSpec, TopologySpec};
@@ -38,6 +39,7 @@ struct Built {
     tags: Vec<TypeId>,
     checks: Vec<fn(&[u8]) -> bool>,
     choosers: Vec<Option<Chooser>>,
+    dead_letters: Option<(usize, DeadLetterFn)>,
 }
 
 /// A stream that was declared: what `.input` takes.
@@ -141,7 +143,7 @@ impl Topology {
             config: BTreeMap::new(),
             tracked: false,
         };
-        self.components.push(Built { spec, factory, tags: Vec::new(), checks: Vec::new(), choosers: Vec::new() });
+        self.components.push(Built { spec, factory, tags: Vec::new(), checks: Vec::new(), choosers: Vec::new(), dead_letters: None });
         self.components.len() - 1
     }
 
@@ -171,7 +173,13 @@ impl Topology {
         }
         let components = components
             .into_iter()
-            .map(|c| ProgramComponent { factory: (c.factory)(&numbers), tags: c.tags, checks: c.checks, choosers: c.choosers })
+            .map(|c| ProgramComponent {
+                dead_letters: c.dead_letters,
+                factory: (c.factory)(&numbers),
+                tags: c.tags,
+                checks: c.checks,
+                choosers: c.choosers,
+            })
             .collect();
         Ok(Program { spec, config: self.config, components })
     }
@@ -307,6 +315,17 @@ impl<B: Bolt> BoltBuilder<'_, B> {
     pub fn tick_ms(mut self, ms: u64) -> Self {
         self.inner.config("topology.tick.tuple.freq.secs", format!("{}", ms as f64 / 1e3));
         self
+    }
+
+    /// Declares where inputs go that this bolt fails for good, by `Fail::Drop` or a panic: each is emitted there as a [`DeadLetter`], and counts
+    /// as handled once that was. A `Fail::Retry` still fails its tree. Sets `executor.panic.policy` = dead-letter.
+    pub fn dead_letters(&mut self) -> Stream<DeadLetter> {
+        self.inner.config("executor.panic.policy", "dead-letter".into());
+        let stream = self.inner.stream::<DeadLetter>();
+        let built = &mut self.inner.topology.components[self.inner.at];
+        let output = built.tags.iter().position(|tag| *tag == TypeId::of::<DeadLetter>());
+        built.dead_letters = output.map(|output| (output, crate::dead_letter::emit as DeadLetterFn));
+        stream
     }
 
     /// Reads a stream. `grouping` says which task gets a tuple: `Shuffle`, `LocalOrShuffle`, `LoadAware`, `by!(Tuple.field)`,

@@ -206,3 +206,58 @@ fn without_ackers_tracked_emits_are_acked_at_once_and_pending_trees_stay_bounded
         assert_eq!(told.lock().unwrap().acked.len(), 1000);
     }
 }
+
+/// Keeps what a bolt failed for good.
+struct Keeper(Arc<Mutex<Vec<(String, u64)>>>);
+impl Bolt for Keeper {}
+impl Handle<saetta::DeadLetter> for Keeper {
+    fn on(&mut self, letter: &saetta::ArchivedDeadLetter, _: &mut Cx<'_, Self>) -> Outcome {
+        assert_eq!(letter.component(), "last");
+        let n = u64::from_le_bytes(letter.archive().try_into().expect("the archive of a number"));
+        self.0.lock().unwrap().push((letter.why().to_owned(), n));
+        Ok(())
+    }
+}
+
+#[test]
+fn what_a_bolt_fails_for_good_goes_to_its_dead_letters_and_counts_as_handled() {
+    let (told, kept) = (Ledger::default(), Arc::new(Mutex::new(Vec::new())));
+    let mut t = Topology::new();
+    let numbers = t.spout("feed", Feed::of(300, &told)).stream::<Number>();
+    let last = || {
+        Last::new(|n, _| match n {
+            100 => panic!("one hundred"),
+            200 => Err(Fail::Drop("two hundred".into())),
+            250 => Err(Fail::Retry("later".into())),
+            _ => Ok(()),
+        })
+    };
+    let letters = t.bolt("last", last).input(&numbers, Shuffle).dead_letters();
+    let keep = kept.clone();
+    let _ = t.bolt("keeper", move || Keeper(keep.clone())).input(&letters, Shuffle);
+    go(t, &[]);
+    once_each(&told, 300);
+    assert_eq!(*kept.lock().unwrap(), [("panic: one hundred".to_owned(), 100), ("two hundred".to_owned(), 200)]);
+    let told = told.lock().unwrap();
+    assert_eq!(told.failed, [(250, TreeFail { reason: Reason::Bolt, text: "last: later".into() })]);
+}
+
+#[test]
+fn a_resource_is_made_once_by_whoever_asks_first_and_not_by_a_description() {
+    let made = Arc::new(std::sync::atomic::AtomicU32::new(0));
+    let count = made.clone();
+    let shared = saetta::Resource::new(move || count.fetch_add(1, std::sync::atomic::Ordering::SeqCst) + 41);
+    let told = Ledger::default();
+    let mut t = Topology::new();
+    let numbers = t.spout("feed", Feed::of(100, &told)).stream::<Number>();
+    let resource = shared.clone();
+    let last = move || {
+        let resource = resource.clone();
+        Last::new(move |_, _| if *resource.get() == 41 { Ok(()) } else { Err("another one".into()) })
+    };
+    let _ = t.bolt("last", last).executors(3).input(&numbers, Shuffle);
+    assert_eq!(made.load(std::sync::atomic::Ordering::SeqCst), 0);
+    go(t, &[]);
+    assert_eq!(told.lock().unwrap().acked.len(), 100);
+    assert_eq!(made.load(std::sync::atomic::Ordering::SeqCst), 1);
+}

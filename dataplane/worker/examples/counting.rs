@@ -173,9 +173,15 @@ fn build(args: &[String]) -> Result<Program, String> {
         spec: spec(2),
         config: [("topology.acker.executors".to_owned(), "0".to_owned())].into(),
         components: vec![
-            ProgramComponent { factory: Arc::new(count), tags: vec![], checks: vec![], choosers: vec![None] },
-            ProgramComponent { factory: Arc::new(middle), tags: vec![tag], checks: vec![check], choosers: vec![Some(Chooser::Key(key))] },
-            ProgramComponent { factory: Arc::new(numbers), tags: vec![tag], checks: vec![check], choosers: vec![] },
+            ProgramComponent { dead_letters: None, factory: Arc::new(count), tags: vec![], checks: vec![], choosers: vec![None] },
+            ProgramComponent {
+                dead_letters: None,
+                factory: Arc::new(middle),
+                tags: vec![tag],
+                checks: vec![check],
+                choosers: vec![Some(Chooser::Key(key))],
+            },
+            ProgramComponent { dead_letters: None, factory: Arc::new(numbers), tags: vec![tag], checks: vec![check], choosers: vec![] },
         ],
     })
 }

@@ -440,6 +440,7 @@ impl<B: Bolt> TestBolt<B> {
                 if emits { streams().map(|name| StreamSpec { name, schema: 0, fields: Vec::new() }).collect() } else { Vec::new() };
             let inputs: Vec<InputSpec> = reads.map(input).unwrap_or_default();
             let code = ProgramComponent {
+                dead_letters: None,
                 factory,
                 tags: vec![TypeId::of::<Unclaimed>(); outputs.len()],
                 checks: vec![|_| false; outputs.len()],

@@ -168,8 +168,13 @@ impl TestTopology {
             .map(|(c, o)| InputSpec { from: c.id.clone(), stream: o.name.clone(), grouping: Grouping::Global })
             .collect();
         if !inputs.is_empty() {
-            let code =
-                ProgramComponent { factory: captured.factory(), tags: Vec::new(), checks: Vec::new(), choosers: vec![None; inputs.len()] };
+            let code = ProgramComponent {
+                dead_letters: None,
+                factory: captured.factory(),
+                tags: Vec::new(),
+                checks: Vec::new(),
+                choosers: vec![None; inputs.len()],
+            };
             let spec = super::component(CAPTURED, ComponentKind::Bolt, Vec::new(), inputs);
             let at = self.program.spec.components.partition_point(|c| c.id < spec.id);
             self.program.spec.components.insert(at, spec);
