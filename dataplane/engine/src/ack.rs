@@ -10,6 +10,7 @@ use crate::cycle::{Hop, Probe, RING_MAX};
 use crate::lane::{LaneIn, LaneOut, whole_frames};
 use crate::ledger::{Edges, Ledger, Root, Slots, Step};
 use crate::limits::{CONTROL_STAGING_BYTES_MAX, CONTROL_WATERMARK_BYTES, EXPIRE_SLOTS_MAX, FAIL_TEXT_BYTES_MAX, PROBES_MAX};
+use saetta_ring::prefetch;
 use saetta_tuple::frame::{BLOCK_BYTES, CONTROL, Frame, HEADER_BYTES, Header, frame_bytes};
 use std::fmt;
 
@@ -213,6 +214,8 @@ pub(crate) struct ControlOut {
     flush_at: usize,
 }
 
+/// Bytes of acks fetched before the first of them is looked at.
+const PREFETCH_BYTES: usize = 2048;
 /// Fewer acks than this leave at the end of their turn: somebody may be waiting for each.
 const FEW_ACKS: u32 = 8;
 /// More of them wait for each other, but for so many turns and nanoseconds at most.
@@ -615,6 +618,8 @@ impl Acks {
             let frames = from[lane].readable();
             let n = frames.len();
             if n > 0 {
+                // All lines at once, not one after the other: they lie with the other core.
+                (0..n.min(PREFETCH_BYTES)).step_by(64).for_each(|at| prefetch(frames, at));
                 self.take(frames, now_ns);
                 from[lane].release(n);
                 taken += n;

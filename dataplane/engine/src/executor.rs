@@ -247,6 +247,10 @@ impl Executor {
             left = left.saturating_sub(handled as u32);
         }
         if at > 0 {
+            // What was emitted and acked leaves before the clock is read.
+            io.flush_lanes();
+            let now_ns = io.turn_ns;
+            io.acks.flush(now_ns);
             let took_ns = self.ran(io);
             adapt(&mut self.frames_max, RUN_FRAMES_MAX, left == 0, took_ns);
         }
@@ -466,6 +470,7 @@ impl Executor {
                 self.tasks[index].done = done;
                 work += busy as usize + usize::from(done);
                 if busy > 0 {
+                    io.flush_lanes();
                     let took_ns = self.ran(io);
                     adapt(&mut self.calls_max, SPOUT_CALLS_MAX, busy == calls, took_ns);
                 } else if io.now_ns().saturating_sub(io.lap_ns) > IDLE_ASK_NS {
