@@ -156,6 +156,8 @@ impl<'a> Cx<'a> {
         let at = match early {
             Some(Chosen::One(task)) => io.dests[task as usize].at,
             Some(_) => NOWHERE,
+            // Written for the first of the places; moved when the tuple is another's.
+            None if single == NOWHERE => io.dests[only.targets[0] as usize].at,
             None => single,
         };
         if !io.has_room(at) {
@@ -180,7 +182,17 @@ impl<'a> Cx<'a> {
         let staged = &mut io.staging[at as usize].frames;
         staged[start + 8..start + 12].copy_from_slice(&target.to_le_bytes());
         let n = staged.len() - start;
-        let credit = &mut io.credits[io.dests[target as usize].credit as usize];
+        let dest = io.dests[target as usize];
+        let (at, start) = if dest.at == at || !io.has_room(dest.at) { (at, start) } else { (dest.at, io.move_staged(at, start, dest.at)) };
+        let credit = &mut io.credits[dest.credit as usize];
+        if dest.at != at {
+            // The place it is for takes nothing now.
+            let kept = out.take_back(io, at, start);
+            if kept.is_ok() {
+                self.marks.sent(edges, 0);
+            }
+            return self.note(kept);
+        }
         if credit.admits(n) {
             credit.spend(n);
             out.transferred += 1;

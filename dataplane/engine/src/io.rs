@@ -224,6 +224,18 @@ impl Io {
         true
     }
 
+    /// Moves the frame at the end of a place's staging, from `start` on, to the end of another's. Returns where it begins there.
+    #[inline]
+    pub(crate) fn move_staged(&mut self, from: u16, start: usize, to: u16) -> usize {
+        let (low, high) = self.staging.split_at_mut(from.max(to) as usize);
+        let (low, high) = (&mut low[from.min(to) as usize].frames, &mut high[0].frames);
+        let (from, to) = if from < to { (low, high) } else { (high, low) };
+        let at = to.len();
+        to.extend_from_slice(&from[start..]);
+        from.truncate(start);
+        at
+    }
+
     /// A frame that has its credit was written from `start` on, and the watermark may be reached. False = the place has no room for another.
     #[inline(always)]
     pub(crate) fn written(&mut self, at: u16, start: usize) -> bool {

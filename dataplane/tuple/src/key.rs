@@ -26,6 +26,7 @@ impl KeyBytes {
     /// Adds u32 length + bytes.
     #[inline]
     pub fn sized(&mut self, bytes: &[u8]) {
+        self.0.reserve(4 + bytes.len());
         self.raw(&(bytes.len() as u32).to_le_bytes());
         self.raw(bytes);
     }
