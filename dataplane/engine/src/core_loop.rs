@@ -585,7 +585,7 @@ impl CoreLoop {
         }
         self.io.add_remote(Remote::new(placement, on_loop));
         for place in 0..self.executors.len() {
-            self.io.inboxes[place].lanes.push(Default::default());
+            self.io.inboxes[place].lanes.push(crate::queue::FrameQueue::with_window(self.windows[place]));
             self.credit_in[place].push(CreditIn::new(self.windows[place]));
         }
         self.io.remotes.len() - 1

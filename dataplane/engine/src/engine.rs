@@ -315,8 +315,13 @@ impl<'a> Builder<'a> {
                 })
                 .collect();
             let n_in = lane_numbers.len() + 1 + remotes.len();
-            let inboxes =
-                local.iter().map(|_| Inbox { lanes: (0..n_in).map(|_| FrameQueue::default()).collect(), pending: false }).collect();
+            let inboxes = local
+                .iter()
+                .map(|(ordinal, ..)| Inbox {
+                    lanes: (0..n_in).map(|_| FrameQueue::with_window(windows[*ordinal])).collect(),
+                    pending: false,
+                })
+                .collect();
             let mut local_of_task = vec![u16::MAX; self.n_tasks as usize + 1];
             let mut executors = Vec::new();
             let mut trackers = Vec::new();
@@ -331,6 +336,9 @@ impl<'a> Builder<'a> {
             readers.push(reader);
             let acks = self.acks(l, &lane_numbers, &remotes, trackers, &mut control_outs[l], &mut control_ins[l]);
             let mut staging = places(local.len(), lane_numbers.len(), options.ring_bytes, options.worker_bit);
+            for (place, (ordinal, ..)) in local.iter().enumerate() {
+                staging[1 + place].frames.reserve(crate::queue::reserved_bytes(windows[*ordinal]));
+            }
             staging.extend(remotes.iter().map(|_| crate::io::closed()));
             let (wait, sharing) = plan.waiting(l);
             let lanes_in = lane_numbers

@@ -3,6 +3,14 @@
 //! Two buffers: `front` is read, `back` is written; they change places when the front is used up. Nothing is ever moved, a run of
 //! frames is one slice, and after warm-up nothing is allocated. Not bounded here: whoever pushes has checked credit or the pool.
 
+/// Most bytes reserved for a window at once; a larger one grows as it is used.
+const RESERVED_BYTES_MAX: u64 = 1 << 20;
+
+/// What is reserved for a window.
+pub(crate) fn reserved_bytes(window: u64) -> usize {
+    window.min(RESERVED_BYTES_MAX) as usize
+}
+
 /// Frames in, frames out, in order.
 #[derive(Default)]
 pub(crate) struct FrameQueue {
@@ -33,6 +41,13 @@ impl Taken {
 }
 
 impl FrameQueue {
+    /// With room for a window on either side, so that a backlog that is larger than all before it allocates nothing. The memory is the
+    /// system's until it is written to.
+    pub(crate) fn with_window(bytes: u64) -> Self {
+        let bytes = reserved_bytes(bytes);
+        FrameQueue { front: Vec::with_capacity(bytes), at: 0, back: Vec::with_capacity(bytes) }
+    }
+
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.at == self.front.len() && self.back.is_empty()

@@ -4,6 +4,59 @@
 //! [`main!`], which gives the binary its lives: `describe`, `run`, `bench`, `worker`. See `examples/wordcount`.
 //!
 //! This crate is the typed surface. Frames, loops and lanes are in `saetta-engine`; what a supervisor starts is in `saetta-worker`.
+//!
+//! A spout that is told what became of each message, and a bolt that fails some:
+//!
+//! ```
+//! use saetta::prelude::*;
+//!
+//! #[tuple]
+//! pub struct Order {
+//!     id: u64,
+//!     symbol: String,
+//! }
+//!
+//! struct Feed {
+//!     next: u64,
+//! }
+//! impl Emits<Order> for Feed {}
+//! impl Spout for Feed {
+//!     const TRACKED: bool = true;
+//!     fn next(&mut self, cx: &mut Cx<'_, Self>) -> Result<Progress, Fail> {
+//!         if self.next == 100 {
+//!             return Ok(Done);
+//!         }
+//!         cx.emit_tracked(self.next, &OrderRef { id: self.next, symbol: "SAET" });
+//!         self.next += 1;
+//!         Ok(Busy)
+//!     }
+//!     fn ack(&mut self, id: u64) {
+//!         // Every tuple that came of message `id` was handled.
+//!         let _ = id;
+//!     }
+//!     fn fail(&mut self, id: u64, why: &TreeFail) {
+//!         // Failed, timed out, or lost: send it again, or write it down.
+//!         assert_eq!((id, why.text.as_str()), (13, "check: an unlucky order"));
+//!     }
+//! }
+//!
+//! struct Check;
+//! impl Bolt for Check {}
+//! impl Handle<Order> for Check {
+//!     fn on(&mut self, order: &ArchivedOrder, _: &mut Cx<'_, Self>) -> Outcome {
+//!         // `Ok` acks the order, an error fails its tree.
+//!         if order.id() == 13 { Err("an unlucky order".into()) } else { Ok(()) }
+//!     }
+//! }
+//!
+//! let mut t = Topology::new();
+//! let orders = t.spout("feed", || Feed { next: 0 }).stream::<Order>();
+//! let _ = t.bolt("check", || Check).executors(2).input(&orders, by!(Order.symbol));
+//! let program = t.build().unwrap();
+//! let config = saetta::Config::topology(&program.config, saetta::ConfigSource::Code).unwrap();
+//! let summary = saetta::run(&program, &config, &saetta::RunOptions { quiet: true, ..Default::default() }).unwrap();
+//! assert_eq!(summary.components["check"].failed, 1);
+//! ```
 
 extern crate self as saetta;
 
