@@ -351,3 +351,34 @@ fn tuples_go_round_a_self_loop_until_they_leave_it() {
         rig.assert_bounded();
     }
 }
+
+#[test]
+fn acks_that_cannot_leave_stop_their_emitters_in_bounded_memory_and_none_is_lost() {
+    const N: u64 = 20_000;
+    // The acker's loop stands still; the spout's does; both do.
+    for still in [vec![2], vec![0], vec![0, 2]] {
+        let path = Path::default();
+        let mut t = Topology::new();
+        add_path(&mut t, "a", N, true, &path);
+        let place = |id: &str, _: usize| match id {
+            "a" => 0,
+            "a-sink" => 1,
+            _ => 2,
+        };
+        let config = smallest(&[("topology.message.timeout.secs", "86400"), ("topology.max.spout.pending", "100000")]);
+        let mut rig = Rig::new(&t.build().unwrap(), &config, 3, &place);
+        // Something is under way.
+        (0..20).for_each(|_| rig.turn(0..3));
+        let mut handled = 0;
+        for _ in 0..5_000 {
+            rig.turn((0..3).filter(|l| !still.contains(l)));
+            handled = rig.executed("a-sink");
+        }
+        (0..10).for_each(|_| rig.turn((0..3).filter(|l| !still.contains(l))));
+        assert_eq!(rig.executed("a-sink"), handled, "{still:?}: it has come to rest");
+        assert!(handled < N && path.told.lock().unwrap().acked.len() < N as usize, "{still:?}: {handled}");
+        rig.run_to_end(TURNS_MAX);
+        path.assert_whole(N, true);
+        rig.assert_bounded();
+    }
+}
