@@ -40,6 +40,8 @@ pub enum Command {
     Activate(bool),
     /// Spouts end as if they had said Done.
     EndSpouts,
+    /// Nothing goes on any more in the cycles of these components, nor can anything come into them: they end. See [`crate::DrainWatch`].
+    Drained(Arc<[saetta_model::name::Name]>),
     /// A link whose handshake is done.
     AddLink {
         /// The connection.
@@ -112,6 +114,8 @@ pub struct CoreLoop {
     pub(crate) received_bytes: u64,
     pub(crate) discarded: u64,
     pub(crate) housekeeping_ns: u64,
+    /// Until then rings are looked for every turn: one was relieved.
+    pub(crate) rings_until_ns: u64,
     /// Turns since work was last found.
     pub(crate) idle_turns: u64,
     pub(crate) credit_owed: bool,
@@ -220,6 +224,9 @@ impl CoreLoop {
         if !self.io.acks.probes.is_empty() {
             self.pass_probes(now_ns);
         }
+        if now_ns < self.rings_until_ns {
+            self.look_for_rings(now_ns);
+        }
         work += self.receive_links(links, now_ns);
         work += self.receive_lanes();
         work += self.empty_inboxes();
@@ -257,6 +264,7 @@ impl CoreLoop {
             match command {
                 Command::Activate(on) => self.spouts_on = on,
                 Command::EndSpouts => self.executors.iter_mut().for_each(Executor::stop_asking),
+                Command::Drained(components) => self.executors.iter_mut().for_each(|e| e.hear_drained(&components)),
                 Command::AddLink { socket, peer } => self.add_link(links, socket, peer),
                 Command::Routes(remotes) => self.route(links, &remotes),
                 Command::Stop => self.stopping = true,

@@ -10,6 +10,11 @@
 
 /// An executor blocked so long sends a probe, and again after as long.
 pub(crate) const BLOCKED_NS: u64 = 500_000_000;
+/// As `BLOCKED_NS`, for an executor of a ring that was relieved less than `RELIEVED_NS` ago: such a ring is likely to fill again at once, and
+/// waiting is not what proves it.
+pub(crate) const BLOCKED_AGAIN_NS: u64 = 1_000_000;
+/// See [`BLOCKED_AGAIN_NS`].
+pub(crate) const RELIEVED_NS: u64 = 10_000_000_000;
 /// Longest ring that is looked for.
 pub(crate) const RING_MAX: usize = 256;
 
@@ -62,14 +67,17 @@ struct Block {
 pub(crate) struct Watch {
     block: Option<Block>,
     blocks: u32,
+    /// It gave way at some time before.
+    impatient_until_ns: u64,
 }
 
 impl Watch {
     /// Looks at what the executor `me` waits for. A probe, when it has waited long.
     pub(crate) fn look(&mut self, me: u32, waits: Option<Waits>, now_ns: u64) -> Option<Probe> {
         self.follow(waits, now_ns);
+        let patience_ns = self.patience_ns(now_ns);
         let block = self.block.as_mut().filter(|b| now_ns >= b.next_probe_ns)?;
-        block.next_probe_ns = now_ns + BLOCKED_NS;
+        block.next_probe_ns = now_ns + patience_ns;
         block.home = None;
         Some(Probe { to: block.waits.on, path: vec![Hop { executor: me, block: block.number }] })
     }
@@ -81,7 +89,11 @@ impl Watch {
         let Some(first) = probe.path.first().copied() else { return Verdict::Drop };
         let here = Hop { executor: me, block: block.number };
         if first.executor == me {
-            return block.home(here, probe);
+            let verdict = block.home(here, probe);
+            if matches!(verdict, Verdict::Relieve(_)) {
+                self.impatient_until_ns = now_ns + RELIEVED_NS;
+            }
+            return verdict;
         }
         // A ring that the sender is not part of; or one with a higher member, whose own probe finds it.
         if first.executor < me || probe.path.len() >= RING_MAX || probe.path.iter().any(|hop| hop.executor == me) {
@@ -97,8 +109,14 @@ impl Watch {
             return;
         }
         self.blocks = self.blocks.wrapping_add(1);
-        let number = self.blocks;
-        self.block = waits.map(|waits| Block { waits, number, next_probe_ns: now_ns + BLOCKED_NS, home: None });
+        let (number, next_probe_ns) = (self.blocks, now_ns + self.patience_ns(now_ns));
+        self.block = waits.map(|waits| Block { waits, number, next_probe_ns, home: None });
+    }
+}
+
+impl Watch {
+    fn patience_ns(&self, now_ns: u64) -> u64 {
+        if now_ns < self.impatient_until_ns { BLOCKED_AGAIN_NS } else { BLOCKED_NS }
     }
 }
 
@@ -191,6 +209,22 @@ mod tests {
     #[test]
     fn a_self_loop_is_a_ring_of_one() {
         assert_eq!(World::new(&[None, Some(1)]).rings(), [[1]]);
+    }
+
+    #[test]
+    fn a_ring_that_was_relieved_is_looked_at_again_soon_and_for_a_while() {
+        let mut world = World::new(&[Some(1), Some(0)]);
+        assert_eq!(world.rings(), [[1, 0]]);
+        for round in 1..5 {
+            world.waits[1] = Some(Waits { on: 0, progress: [round; 2] });
+            assert_eq!(world.look(0), []);
+            let probes = world.look(BLOCKED_AGAIN_NS);
+            assert_eq!(world.follow(probes), [[1, 0]]);
+        }
+        world.look(RELIEVED_NS);
+        world.waits[1] = Some(Waits { on: 0, progress: [9; 2] });
+        assert_eq!(world.look(0), []);
+        assert_eq!(world.look(BLOCKED_AGAIN_NS), []);
     }
 
     #[test]

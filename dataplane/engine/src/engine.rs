@@ -368,6 +368,7 @@ impl<'a> Builder<'a> {
                 received_bytes: 0,
                 discarded: 0,
                 housekeeping_ns: 0,
+                rings_until_ns: 0,
                 idle_turns: 0,
                 credit_owed: false,
                 options: options.clone(),
@@ -612,6 +613,7 @@ impl<'a> Builder<'a> {
             id,
             factory: Arc::new(|| Box::new(Acker)),
             upstream_tasks: 0,
+            cycle: Vec::new(),
             acker,
             panics_max: options.panics_max,
             panic_policy: options.panic_policy,
@@ -627,7 +629,8 @@ impl<'a> Builder<'a> {
         for task in id.tasks() {
             outputs.extend(self.outputs(at, task, first_remote, dests)?);
         }
-        let mut upstream: Vec<&Name> = spec.inputs.iter().map(|i| &i.from).filter(|from| **from != spec.id).collect();
+        let in_cycle: Vec<&Name> = self.program.in_cycle_with(&spec.id);
+        let mut upstream: Vec<&Name> = spec.inputs.iter().map(|i| &i.from).filter(|from| !in_cycle.contains(from)).collect();
         upstream.sort();
         upstream.dedup();
         let upstream_tasks = upstream.iter().filter_map(|id| self.plan.layout.component(id.as_str())).map(|c| c.n_tasks as usize).sum();
@@ -650,6 +653,11 @@ impl<'a> Builder<'a> {
         let making = Making {
             factory: self.program.components[at].factory.clone(),
             upstream_tasks,
+            cycle: in_cycle
+                .iter()
+                .filter_map(|id| self.plan.layout.component(id.as_str()))
+                .map(|c| c.first_task..=c.first_task + c.n_tasks - 1)
+                .collect(),
             panic_policy: options.panic_policy_of(&spec.config),
             tick_ns: options.tick_ns_of(&spec.config).filter(|_| !is_spout),
             ..making

@@ -15,9 +15,11 @@ use crate::out::{LeftPull, Out};
 use crate::plan::PanicPolicy;
 use crate::program::ComponentFactory;
 use crate::stats::{ErrorReport, ExecutorStats};
+use saetta_model::name::Name;
 use saetta_model::parallelism::ExecutorId;
 use saetta_tuple::frame::{CONTROL, END, Frame, Header};
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -46,8 +48,10 @@ struct TaskSlot {
 pub(crate) struct Making {
     pub(crate) id: ExecutorId,
     pub(crate) factory: ComponentFactory,
-    /// Tasks whose END each task waits for: all tasks of all components it reads from, itself excepted.
+    /// Tasks whose END each task waits for: all tasks of all components it reads from, those of its cycle excepted.
     pub(crate) upstream_tasks: usize,
+    /// Tasks, by component, that are in a cycle with this one, itself included; they end when everything is drained.
+    pub(crate) cycle: Vec<RangeInclusive<u32>>,
     /// An acker: the loop itself does its work.
     pub(crate) acker: bool,
     pub(crate) panics_max: u32,
@@ -64,6 +68,8 @@ pub(crate) struct Executor {
     tasks: Vec<TaskSlot>,
     /// Every task was opened since it was made, and told whether it is active.
     settled: bool,
+    /// In a cycle: nothing goes on any more.
+    drained: bool,
     panics: Vec<u64>,
     /// After a panic: takes nothing until then.
     paused_until_ns: u64,
@@ -95,6 +101,7 @@ impl Executor {
             tasks: making.id.tasks().map(task).collect(),
             making,
             settled: false,
+            drained: false,
             panics: Vec::new(),
             paused_until_ns: 0,
             pause_ns: 0,
@@ -227,7 +234,9 @@ impl Executor {
             }
             let index = (header.target - self.id.first) as usize;
             if header.flags & END != 0 {
-                self.tasks[index].ends.insert(header.source);
+                if !self.making.cycle.iter().any(|tasks| tasks.contains(&header.source)) {
+                    self.tasks[index].ends.insert(header.source);
+                }
                 at += header.frame_bytes();
                 continue;
             }
@@ -489,7 +498,7 @@ impl Executor {
             let over = if self.out.is_spout {
                 slot.done && self.out.trackers.get(index).is_none_or(|t| io.acks.trackers[*t as usize].quiet())
             } else {
-                self.making.upstream_tasks > 0 && slot.ends.len() >= self.making.upstream_tasks && self.out.deferred.len() == 0
+                self.has_heard_all(slot) && self.out.deferred.len() == 0
             };
             if slot.finished || !over || !self.out.is_empty() {
                 continue;
@@ -522,10 +531,21 @@ impl Executor {
         work
     }
 
+    /// Nothing more comes to the task: all upstream tasks have ended; in a cycle, it is drained as well.
+    fn has_heard_all(&self, task: &TaskSlot) -> bool {
+        let ends = task.ends.len() >= self.making.upstream_tasks;
+        if self.making.cycle.is_empty() { ends && self.making.upstream_tasks > 0 } else { ends && self.drained }
+    }
+
+    /// Nothing goes on any more in its cycle, and nothing can come into it.
+    pub(crate) fn hear_drained(&mut self, components: &[Name]) {
+        self.drained |= components.contains(&self.out.component);
+    }
+
     /// True when a task may be ready to end.
     #[inline]
     pub(crate) fn may_end(&self) -> bool {
-        self.tasks.iter().any(|t| !t.finished && (t.done || (self.making.upstream_tasks > 0 && t.ends.len() >= self.making.upstream_tasks)))
+        self.tasks.iter().any(|t| !t.finished && (t.done || self.has_heard_all(t)))
     }
 
     /// Every spout task is told to end: Ctrl-C in `run`.

@@ -185,9 +185,9 @@ impl Out {
         }
     }
 
-    /// Bytes that wait here, of frames and of what is left to be pulled.
+    /// Bytes that wait here, of frames, of what is left to be pulled, and of inputs whose end comes later.
     pub(crate) fn waiting(&self) -> usize {
-        self.outbox_bytes + self.pulls.len()
+        self.outbox_bytes + self.pulls.len() + self.deferred.len()
     }
 
     /// Keeps what a component left to be pulled.

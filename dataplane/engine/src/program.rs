@@ -3,6 +3,7 @@
 use crate::component::Component;
 use crate::grouping::CustomFactory;
 use saetta_model::TopologySpec;
+use saetta_model::name::Name;
 use saetta_tuple::KeyBytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,6 +32,29 @@ pub struct Program {
     pub config: BTreeMap<String, String>,
     /// As `spec.components`.
     pub components: Vec<ProgramComponent>,
+}
+
+impl Program {
+    /// Components that read, by whatever way, from this one and it from them; itself if it is in a cycle at all.
+    pub(crate) fn in_cycle_with(&self, id: &Name) -> Vec<&Name> {
+        let upstream_of = |id: &Name| {
+            let mut found: Vec<&Name> = Vec::new();
+            let mut next = self.reads(id);
+            while let Some(from) = next.pop() {
+                if !found.contains(&from) {
+                    found.push(from);
+                    next.extend(self.reads(from));
+                }
+            }
+            found
+        };
+        upstream_of(id).into_iter().filter(|other| upstream_of(other).contains(&id)).collect()
+    }
+
+    /// The components a component reads from.
+    pub(crate) fn reads(&self, id: &Name) -> Vec<&Name> {
+        self.spec.component(id.as_str()).iter().flat_map(|c| c.inputs.iter().map(|i| &i.from)).collect()
+    }
 }
 
 /// An input that failed for good, on its way to the dead-letter stream.

@@ -7,7 +7,7 @@
 use crate::ack::{Reason, Road};
 use crate::component::Fail;
 use crate::core_loop::CoreLoop;
-use crate::cycle::{Probe, Verdict, Waits};
+use crate::cycle::{Probe, RELIEVED_NS, Verdict, Waits};
 use crate::io::Via;
 use std::sync::atomic::Ordering;
 
@@ -64,6 +64,7 @@ impl CoreLoop {
         let credit = self.io.dests[ring[1 % ring.len()] as usize].credit;
         let names = ring.iter().chain(&ring[..1]).map(|task| self.component(*task)).collect::<Vec<_>>().join(" -> ");
         let now_ns = self.io.turn_ns;
+        self.rings_until_ns = now_ns + RELIEVED_NS;
         let executor = &mut self.executors[place];
         let n = executor.out.give_up(&mut self.io, credit, |io, marks| {
             marks.each().for_each(|(root, _)| io.acks.fail(root, Reason::Cycle, &names, now_ns));

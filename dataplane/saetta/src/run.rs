@@ -4,7 +4,7 @@
 
 use crate::core_plan::CorePlan;
 use saetta_engine::metrics::{EdgeQuantiles, MetricsSnapshot, Quantiles};
-use saetta_engine::{Command, Engine, ErrorReport, Program, Running, Shared};
+use saetta_engine::{Command, DrainWatch, Engine, ErrorReport, Program, Running, Shared};
 use saetta_model::config::Config;
 use saetta_model::parallelism::Layout;
 use saetta_model::topology::ComponentKind;
@@ -161,6 +161,7 @@ pub fn run(program: &Program, config: &Config, options: &RunOptions) -> crate::R
     let shared = running.shared.clone();
     let mut progress = Progress::new(options.quiet);
     let mut watch = Watch { loops: LoopWatch::new(&running, plan.engine.options.blocking_loops.clone(), started), next: started };
+    let mut drain = DrainWatch::new(program);
     let mut errors = Vec::new();
     let mut told_to_end = false;
     while !shared.ended() && shared.fatal.get().is_none() {
@@ -168,6 +169,9 @@ pub fn run(program: &Program, config: &Config, options: &RunOptions) -> crate::R
         if (interrupted.load(Ordering::Relaxed) || over) && !told_to_end {
             told_to_end = true;
             running.send_all(|| Command::EndSpouts);
+        }
+        if let Some(components) = drain.look(&shared, Instant::now()) {
+            running.send_all(|| Command::Drained(components.clone()));
         }
         progress.look(&shared, started);
         collect(&shared, &mut errors);

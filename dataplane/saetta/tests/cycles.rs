@@ -253,3 +253,65 @@ fn a_cycle_that_goes_on_however_slowly_is_left_alone() {
         assert_eq!(seen.lock().unwrap().len() as u64, N * (N + 1) / 2);
     }
 }
+
+/// Passes numbers on, one less, until they are 0; says when it finishes how many it saw.
+struct Down {
+    seen: u64,
+    finished: Arc<Mutex<Vec<u64>>>,
+}
+impl Bolt for Down {
+    fn finish(&mut self, _: &mut Cx<'_, Self>) -> Outcome {
+        self.finished.lock().unwrap().push(self.seen);
+        Ok(())
+    }
+}
+impl Emits<Number> for Down {}
+impl Handle<Number> for Down {
+    fn on(&mut self, tuple: &flow::ArchivedNumber, cx: &mut Cx<'_, Self>) -> Outcome {
+        self.seen += 1;
+        if tuple.n() > 0 {
+            cx.emit(&Number::of(tuple.n() - 1));
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn what_has_cycles_ends_when_it_is_drained_and_what_is_behind_them_ends_after_them() {
+    const N: u64 = 40;
+    let (finished, after) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
+    let down = |finished: &Arc<Mutex<Vec<u64>>>| {
+        let finished = finished.clone();
+        move || Down { seen: 0, finished: finished.clone() }
+    };
+    let mut t = Topology::new();
+    let numbers = t.spout("start", Feed::of(N, true, &Arc::default())).stream::<Number>();
+    let ups = t.later::<Number>("up");
+    let mut a = t.bolt("down", down(&finished)).input(&numbers, Shuffle).input(&ups, Shuffle);
+    let downs = a.stream::<Number>();
+    let mut b = t.bolt("up", down(&finished)).executors(2).input(&downs, by!(Number.n));
+    let ups = b.stream::<Number>();
+    // A cycle behind the cycle, of one component with several executors.
+    let selfs = t.later::<Number>("self");
+    let mut c = t.bolt("self", down(&finished)).executors(3).tasks(4).input(&ups, Shuffle).input(&selfs, Shuffle);
+    let selfs = c.stream::<Number>();
+    let _ = t.bolt("last", down(&after)).input(&selfs, Shuffle);
+    let program = t.build().unwrap();
+    let config = saetta::Config::topology(&program.config, saetta::ConfigSource::Code).unwrap();
+    let summary = saetta::run(&program, &config, &saetta::RunOptions { quiet: true, ..Default::default() }).unwrap();
+    assert_eq!(summary.errors, Vec::<String>::new());
+
+    // By number: how often it enters, and then passes, each cycle.
+    let first = |n: u64| N - n;
+    let emitted_by_up: Vec<u64> = (0..N).map(|n| ups_of(n, N)).collect();
+    let passed: Vec<u64> = (0..N).map(|n| (n..N).map(|m| emitted_by_up[m as usize]).sum()).collect();
+    let finished = finished.lock().unwrap();
+    assert_eq!(finished.len(), 1 + 2 + 4, "each task once");
+    assert_eq!(finished.iter().sum::<u64>(), (0..N).map(first).sum::<u64>() + passed.iter().sum::<u64>());
+    assert_eq!(*after.lock().unwrap(), [passed[1..].iter().sum::<u64>()], "all that the last cycle emitted came before its end");
+}
+
+/// How many times `up` emits `n`, of the numbers below `end` that `down` begins with: `down` gets m, m - 2, .. and `up` the others.
+fn ups_of(n: u64, end: u64) -> u64 {
+    (n + 1..end).filter(|start| (start - n) % 2 == 0).count() as u64
+}
