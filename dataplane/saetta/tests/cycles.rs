@@ -313,5 +313,5 @@ fn what_has_cycles_ends_when_it_is_drained_and_what_is_behind_them_ends_after_th
 
 /// How many times `up` emits `n`, of the numbers below `end` that `down` begins with: `down` gets m, m - 2, .. and `up` the others.
 fn ups_of(n: u64, end: u64) -> u64 {
-    (n + 1..end).filter(|start| (start - n) % 2 == 0).count() as u64
+    (n + 1..end).filter(|start| (*start - n).is_multiple_of(2)).count() as u64
 }
