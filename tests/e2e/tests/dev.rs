@@ -33,22 +33,25 @@ fn no_worker(dev: &Dev) {
 fn dev_needs_no_zookeeper_and_counts_exactly() {
     let _alone = alone();
     let mut dev = Dev::start(&[]);
-    let out = dev.dir().join("out");
-    submit(&dev, "wc", &["--out", out.to_str().unwrap()]);
-    let status = until("the topology finishes", PATIENCE, || {
-        dev.daemon.must_run();
-        let status = dev.status("wc");
-        if status["finished"] == true { Ok(status) } else { Err(status.to_string()) }
-    });
-    let (counts, by_file) = counted_in(&out);
-    assert_eq!(counts, independent_counts(&sample()));
-    assert!(by_file.len() == 2 && by_file.values().all(|n| *n > 0), "both count tasks counted: {by_file:?}");
-    let running = workers(&status);
-    assert!(running.len() == 2 && running[0].pid != running[1].pid && running.iter().all(|w| alive(w.pid)), "{running:?}");
-    assert_eq!(dev.workers().len(), 2, "two real processes");
+    // Tracked as well: a reader ends when every line's tree has, and acks cross between the workers.
+    for (name, tracked) in [("wc", &[][..]), ("tracked", &["--acked"])] {
+        let out = dev.dir().join(name);
+        submit(&dev, name, &[&["--out", out.to_str().unwrap()], tracked].concat());
+        let status = until("the topology finishes", PATIENCE, || {
+            dev.daemon.must_run();
+            let status = dev.status(name);
+            if status["finished"] == true { Ok(status) } else { Err(status.to_string()) }
+        });
+        let (counts, by_file) = counted_in(&out);
+        assert_eq!(counts, independent_counts(&sample()));
+        assert!(by_file.len() == 2 && by_file.values().all(|n| *n > 0), "both count tasks counted: {by_file:?}");
+        let running = workers(&status);
+        assert!(running.len() == 2 && running[0].pid != running[1].pid && running.iter().all(|w| alive(w.pid)), "{running:?}");
+        assert_eq!(dev.workers().len(), 2, "two real processes");
 
-    dev.saetta(&["kill", "wc", "-w", "0", "--wait"]).ends_with(0);
-    assert!(dev.workers().is_empty() && running.iter().all(|w| !alive(w.pid)), "kill --wait leaves no process");
+        dev.saetta(&["kill", name, "-w", "0", "--wait"]).ends_with(0);
+        assert!(dev.workers().is_empty() && running.iter().all(|w| !alive(w.pid)), "kill --wait leaves no process");
+    }
     no_worker_directory(&dev);
     assert_eq!(dev.saetta(&["list", "-o", "json"]).ends_with(0).json()["items"], serde_json::json!([]));
     assert!(!mentions_zookeeper(&dev.daemon.printed()), "{}", dev.daemon.printed());
