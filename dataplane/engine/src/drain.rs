@@ -9,10 +9,9 @@ use crate::stats::Shared;
 use saetta_model::name::Name;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
 
 /// Between two looks: several times what a loop at work takes to tell its counters.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const LOOK_EVERY_NS: u64 = 50_000_000;
 
 /// Components that read from each other.
 struct Cycle {
@@ -24,14 +23,14 @@ struct Cycle {
 /// Looks when the cycles of a topology whose executors are all here may end. Without cycles it never looks.
 pub struct DrainWatch {
     cycles: Vec<Cycle>,
-    next_look: Option<Instant>,
+    next_look_ns: u64,
     /// What was done when it looked last, if nothing waited.
     done: Option<u64>,
 }
 
 impl DrainWatch {
     /// For the cycles of this program.
-    pub fn new(program: &Program) -> Self {
+    pub(crate) fn new(program: &Program) -> Self {
         let mut cycles: Vec<Cycle> = Vec::new();
         for component in &program.spec.components {
             let members: Vec<Name> = program.in_cycle_with(&component.id).into_iter().cloned().collect();
@@ -41,15 +40,20 @@ impl DrainWatch {
             let feeds = members.iter().flat_map(|id| program.reads(id)).filter(|id| !members.contains(id)).cloned().collect();
             cycles.push(Cycle { members, feeds });
         }
-        DrainWatch { cycles, next_look: None, done: None }
+        DrainWatch { cycles, next_look_ns: 0, done: None }
     }
 
-    /// Components of cycles that are over, once. Cheap to call often.
-    pub fn look(&mut self, shared: &Shared, now: Instant) -> Option<Arc<[Name]>> {
-        if self.cycles.is_empty() || self.next_look.is_some_and(|at| now < at) {
+    /// For a worker that has peers: whether a topology is drained it cannot say.
+    pub(crate) fn never() -> Self {
+        DrainWatch { cycles: Vec::new(), next_look_ns: 0, done: None }
+    }
+
+    /// Components of cycles that are over, once: for [`crate::Command::Drained`]. Cheap to call often.
+    pub fn look(&mut self, shared: &Shared, now_ns: u64) -> Option<Arc<[Name]>> {
+        if self.cycles.is_empty() || now_ns < self.next_look_ns {
             return None;
         }
-        self.next_look = Some(now + LOOK_EVERY);
+        self.next_look_ns = now_ns + LOOK_EVERY_NS;
         let done = done(shared);
         let before = std::mem::replace(&mut self.done, done);
         if done.is_none() || done != before {

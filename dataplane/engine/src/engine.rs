@@ -5,6 +5,7 @@ use crate::affinity::pin;
 use crate::component::Component;
 use crate::core_loop::{Command, CoreLoop, LaneFrom, Links, Seen};
 use crate::credit::{CreditIn, CreditOut, SharedLimit};
+use crate::drain::DrainWatch;
 use crate::emit::{Fixed, Output};
 use crate::executor::{Executor, Making};
 use crate::grouping::Subscription;
@@ -32,6 +33,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 /// Core loops, not yet running.
 pub struct Engine {
@@ -41,6 +43,8 @@ pub struct Engine {
     pub shared: Arc<Shared>,
     /// Readers of what each loop counts and times, in the loops' order.
     pub readers: Vec<LoopReader>,
+    /// When its cycles may end. Loops on threads have it looked at by [`Running::end_cycles`].
+    pub drain: DrainWatch,
     handles: Vec<LoopHandle>,
     memory: Vec<(&'static str, u64)>,
     /// Loops open a carrier when they start.
@@ -83,12 +87,21 @@ pub struct Running {
     /// As `handles`: what each loop counts and times. Ask one and collect its answer some 10 ms later.
     pub readers: Vec<LoopReader>,
     threads: Vec<JoinHandle<Result<Seen, String>>>,
+    drain: DrainWatch,
+    started: Instant,
 }
 
 impl Running {
     /// Asks every loop.
     pub fn send_all(&self, command: impl Fn() -> Command) {
         self.handles.iter().for_each(|h| h.send(command()));
+    }
+
+    /// Ends cycles in which nothing goes on any more. To be called now and then; cheap.
+    pub fn end_cycles(&mut self) {
+        if let Some(components) = self.drain.look(&self.shared, self.started.elapsed().as_nanos() as u64) {
+            self.send_all(|| Command::Drained(components.clone()));
+        }
     }
 
     /// True when every loop's thread has ended: [`Running::stop`] will not wait.
@@ -215,7 +228,8 @@ impl Engine {
         }
         go.store(true, std::sync::atomic::Ordering::Release);
         threads.iter().for_each(|t| t.thread().unpark());
-        Ok(Running { shared: self.shared, handles: self.handles, readers: self.readers, threads })
+        let Engine { shared, drain, handles, readers, .. } = self;
+        Ok(Running { shared, handles, readers, threads, drain, started: Instant::now() })
     }
 }
 
@@ -402,7 +416,8 @@ impl<'a> Builder<'a> {
         for CoreLoop { executors, io, .. } in &mut loops {
             executors.iter_mut().for_each(|e| e.out.assignment_changed(io));
         }
-        Ok(Engine { loops, shared, readers, handles, memory, linked })
+        let drain = if plan.remotes.is_empty() { DrainWatch::new(self.program) } else { DrainWatch::never() };
+        Ok(Engine { loops, shared, drain, readers, handles, memory, linked })
     }
 
     fn memory(&self, windows: &[u64], n_loops: usize, links: bool) -> Vec<(&'static str, u64)> {

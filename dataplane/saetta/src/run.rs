@@ -4,7 +4,7 @@
 
 use crate::core_plan::CorePlan;
 use saetta_engine::metrics::{EdgeQuantiles, MetricsSnapshot, Quantiles};
-use saetta_engine::{Command, DrainWatch, Engine, ErrorReport, Program, Running, Shared};
+use saetta_engine::{Command, Engine, ErrorReport, Program, Running, Shared};
 use saetta_model::config::Config;
 use saetta_model::parallelism::Layout;
 use saetta_model::topology::ComponentKind;
@@ -154,14 +154,13 @@ pub fn run(program: &Program, config: &Config, options: &RunOptions) -> crate::R
     let engine = Engine::build(program, &plan.engine, false)?;
     let memory = engine.memory().to_vec();
     let interrupted = interrupted();
-    let running = engine.start()?;
+    let mut running = engine.start()?;
     let started = Instant::now();
     running.send_all(|| Command::Activate(true));
 
     let shared = running.shared.clone();
     let mut progress = Progress::new(options.quiet);
     let mut watch = Watch { loops: LoopWatch::new(&running, plan.engine.options.blocking_loops.clone(), started), next: started };
-    let mut drain = DrainWatch::new(program);
     let mut errors = Vec::new();
     let mut told_to_end = false;
     while !shared.ended() && shared.fatal.get().is_none() {
@@ -170,9 +169,7 @@ pub fn run(program: &Program, config: &Config, options: &RunOptions) -> crate::R
             told_to_end = true;
             running.send_all(|| Command::EndSpouts);
         }
-        if let Some(components) = drain.look(&shared, Instant::now()) {
-            running.send_all(|| Command::Drained(components.clone()));
-        }
+        running.end_cycles();
         progress.look(&shared, started);
         collect(&shared, &mut errors);
         watch.look(&running, &mut errors);

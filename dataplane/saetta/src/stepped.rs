@@ -1,6 +1,8 @@
 //! Loops stepped by hand: the same engine without threads, for tests that choose every interleaving by seed.
 
-use saetta_engine::{Clock, CoreLoop, Engine, EnginePlan, Links, Options, PlannedExecutor, Program, Shared};
+use saetta_engine::{
+    Clock, Command, CoreLoop, DrainWatch, Engine, EnginePlan, Links, LoopHandle, Options, PlannedExecutor, Program, Shared,
+};
 use saetta_model::config::Config;
 use saetta_model::parallelism::Layout;
 use std::sync::Arc;
@@ -10,6 +12,9 @@ pub struct Stepped {
     loops: Vec<CoreLoop>,
     shared: Arc<Shared>,
     memory: Vec<(&'static str, u64)>,
+    handles: Vec<LoopHandle>,
+    drain: DrainWatch,
+    looks: u64,
 }
 
 impl Stepped {
@@ -49,9 +54,11 @@ impl Stepped {
             .collect();
         let options = Options { pinned: false, ..options };
         let plan = EnginePlan { layout, cores: (0..n_loops as u32).collect(), executors, remotes: Vec::new(), options };
-        let mut engine = Engine::build(program, &plan, false)?;
-        engine.handles().iter().for_each(|h| h.send(saetta_engine::Command::Activate(true)));
-        Ok(Stepped { loops: std::mem::take(&mut engine.loops), memory: engine.memory().to_vec(), shared: engine.shared })
+        let engine = Engine::build(program, &plan, false)?;
+        let (handles, memory) = (engine.handles().to_vec(), engine.memory().to_vec());
+        handles.iter().for_each(|h| h.send(Command::Activate(true)));
+        let Engine { loops, shared, drain, .. } = engine;
+        Ok(Stepped { loops, shared, memory, handles, drain, looks: 0 })
     }
 
     /// One duty cycle of one loop; how much it did.
@@ -62,6 +69,18 @@ impl Stepped {
     /// Brings counters, and whether the loops have ended, up to now.
     pub fn publish(&mut self) {
         self.loops.iter_mut().for_each(CoreLoop::publish);
+    }
+
+    /// Ends cycles in which nothing goes on any more, when nothing does: their loops hear of it in their next turn.
+    pub fn end_cycles(&mut self) {
+        self.publish();
+        for _ in 0..2 {
+            // Time does not matter: nobody goes on between two looks.
+            self.looks += 1;
+            if let Some(components) = self.drain.look(&self.shared, self.looks << 32) {
+                self.handles.iter().for_each(|h| h.send(Command::Drained(components.clone())));
+            }
+        }
     }
 
     /// Closes every component: the worker ends in order. After the last step.

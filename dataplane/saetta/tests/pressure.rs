@@ -313,13 +313,6 @@ fn assert_counted_down(seen: &Seen, n: u64) {
     assert!(times.iter().zip(0..n).all(|(times, s)| *times == n - s), "{times:?}");
 }
 
-/// True when the spouts have ended and nothing waits: how what has a cycle ends.
-fn drained(rig: &Rig, spout: &str) -> bool {
-    let executors = rig.stepped.shared().executors();
-    let spout_ended = executors.iter().filter(|e| e.component.as_str() == spout).all(|e| e.ended.load(Ordering::Relaxed));
-    spout_ended && rig.waiting() == 0
-}
-
 #[test]
 fn tuples_go_round_a_cycle_of_two_loops_until_they_leave_it() {
     const N: u64 = 60;
@@ -327,7 +320,7 @@ fn tuples_go_round_a_cycle_of_two_loops_until_they_leave_it() {
         let (told, seen) = (Ids::default(), Seen::default());
         let program = there_and_back(N, tracked, &told, &seen);
         let mut rig = Rig::new(&program, &smallest(&[]), 2, &|id, _| usize::from(id == "up"));
-        rig.until("drained", TURNS_MAX, |rig| drained(rig, "start"));
+        rig.run_to_end(TURNS_MAX);
         assert_counted_down(&seen, N);
         assert_acked(&told, if tracked { N } else { 0 });
         rig.assert_bounded();
@@ -345,7 +338,7 @@ fn tuples_go_round_a_self_loop_until_they_leave_it() {
         let mut again = t.bolt("self", count_down(&seen)).executors(executors).input(&numbers, Shuffle).input(&selfs, Shuffle);
         let _: flow::Numbers = again.stream();
         let mut rig = Rig::new(&t.build().unwrap(), &smallest(&[]), 2, &|id, i| if id == "self" { i } else { 1 });
-        rig.until("drained", TURNS_MAX, |rig| drained(rig, "start"));
+        rig.run_to_end(TURNS_MAX);
         assert_counted_down(&seen, N);
         assert_acked(&told, if tracked { N } else { 0 });
         rig.assert_bounded();

@@ -195,6 +195,7 @@ impl Watchdog {
         self.read_link_ends();
         self.pass_reports();
         self.watch_loops(now);
+        self.running.end_cycles();
         let end = self.hear_supervisor(now);
         self.beat(now);
         if end.is_some() {

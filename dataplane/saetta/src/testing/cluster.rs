@@ -145,6 +145,9 @@ impl LocalTopology {
         let deadline = Instant::now() + limit;
         loop {
             let over = Instant::now() >= deadline;
+            if let Some(running) = &mut *self.0.running.lock().unwrap_or_else(PoisonError::into_inner) {
+                running.end_cycles();
+            }
             let metrics = self.metrics();
             if condition(&metrics) {
                 return Ok(metrics);

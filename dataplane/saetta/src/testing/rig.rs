@@ -95,6 +95,7 @@ impl Rig {
         self.settle()?;
         let (mut steps, mut silent) = (0, Duration::ZERO);
         while !self.stepped.ended() {
+            self.stepped.end_cycles();
             silent = if self.step(STEP)? { Duration::ZERO } else { silent + STEP };
             steps += 1;
             if silent > self.silence_max || steps > self.turns_max {

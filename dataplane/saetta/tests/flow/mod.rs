@@ -168,6 +168,7 @@ impl Rig {
             for core_loop in 0..self.stepped.n_loops() {
                 self.step(core_loop);
             }
+            self.stepped.end_cycles();
             turns += 1;
             assert!(turns < turns_max, "{what}: not within {turns} turns, {} bytes wait", self.waiting());
         }
