@@ -654,13 +654,20 @@ impl CoreLoop {
                 || self.io.acks.is_staged()
                 || self.io.staging.iter().any(|s| !s.frames.is_empty())
                 || (0..self.executors.len()).any(|place| !self.io.inbox_is_empty(place));
-            let timeout = Duration::from_nanos(if busy { PARK_BUSY_NS_MAX } else { PARK_NS_MAX });
+            let timeout = Duration::from_nanos(park_ns(busy, self.io.now_ns(), self.next_deadline_ns()));
             match &mut links.0 {
                 Some(carrier) => carrier.wait(self.sleeper.as_fd(), timeout),
                 None => self.sleeper.wait(timeout),
             }
         }
         self.sleeper.awake();
+    }
+
+    /// When a tick or a timeout is due next, nanoseconds of the loop's clock.
+    fn next_deadline_ns(&self) -> u64 {
+        let ticks = self.executors.iter().map(Executor::next_tick_ns);
+        let timeouts = self.io.acks.trackers.iter().filter_map(|t| t.slots.expire_next_ns());
+        ticks.chain(timeouts).min().unwrap_or(u64::MAX)
     }
 
     /// Latencies of sampled tuples that ended on this loop, spout emit to last bolt, nanoseconds. For loops stepped by hand.
@@ -672,6 +679,12 @@ impl CoreLoop {
     pub fn shared(&self) -> &Arc<Shared> {
         &self.io.shared
     }
+}
+
+/// How long a loop may sleep: to the next deadline, and never so long that what can only be found by looking is found late.
+fn park_ns(busy: bool, now_ns: u64, deadline_ns: u64) -> u64 {
+    let longest = if busy { PARK_BUSY_NS_MAX } else { PARK_NS_MAX };
+    longest.min(deadline_ns.saturating_sub(now_ns))
 }
 
 /// Takes what the carrier hands over.
@@ -743,4 +756,17 @@ fn check_archives(frames: &[u8], checks: &[Check]) -> Result<(), &'static str> {
         run = &run[frame.bytes.len()..];
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loop_sleeps_no_longer_than_to_its_next_tick_or_timeout() {
+        assert_eq!(park_ns(false, 1_000, u64::MAX), PARK_NS_MAX);
+        assert_eq!(park_ns(true, 1_000, u64::MAX), PARK_BUSY_NS_MAX);
+        assert_eq!(park_ns(false, 1_000, 6_000), 5_000);
+        assert_eq!(park_ns(false, 6_000, 1_000), 0);
+    }
 }

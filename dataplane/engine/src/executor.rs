@@ -542,6 +542,12 @@ impl Executor {
         self.drained |= components.contains(&self.out.component);
     }
 
+    /// When its tasks tick next; `u64::MAX` = never.
+    pub(crate) fn next_tick_ns(&self) -> u64 {
+        // One that is held up ticks when it no longer is.
+        if self.making.tick_ns.is_some() && !self.out.attention { self.next_tick_ns } else { u64::MAX }
+    }
+
     /// True when a task may be ready to end.
     #[inline]
     pub(crate) fn may_end(&self) -> bool {
