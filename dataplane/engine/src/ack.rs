@@ -783,3 +783,43 @@ impl ControlOut {
         moved
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    /// (root, xor) under each mask, whatever the frames they came in.
+    fn told(frames: &[u8]) -> BTreeMap<(u64, u64), u64> {
+        let mut all = BTreeMap::new();
+        let mut run = frames;
+        while let Some(frame) = Frame::first(run) {
+            run = &run[frame.bytes.len()..];
+            assert_eq!((frame.header.flags, frame.header.stream), (CONTROL, kind::ACKS));
+            let body = &frame.bytes[HEADER_BYTES..HEADER_BYTES + frame.header.len as usize];
+            let word = |at: usize| u64::from_le_bytes(body[at..at + 8].try_into().unwrap());
+            (BLOCK_BYTES..body.len()).step_by(BLOCK_BYTES).for_each(|at| *all.entry((word(at), word(0))).or_insert(0) ^= word(at + 8));
+        }
+        all
+    }
+
+    #[test]
+    fn merged_acks_say_what_the_single_ones_did_in_fewer_blocks() {
+        let mut draw = Edges::new(7);
+        let (mut batch, mut single) = (Batch::default(), BTreeMap::new());
+        for _ in 0..10_000 {
+            let bits = draw.edge();
+            let root = Root::from_bits(1 << 44 | (bits % 3) << 24 | 1).unwrap();
+            let (xor, mask) = (draw.edge(), bits >> 40 & 1);
+            *single.entry((root.to_bits(), mask)).or_insert(0) ^= xor;
+            batch.add(kind::ACKS, root, xor, mask);
+        }
+        batch.close();
+        assert_eq!(told(&batch.frames), single);
+        let mut line = Batch::default();
+        let root = Root::from_bits(1 << 44 | 1).unwrap();
+        (0..10).for_each(|_| line.add(kind::ACKS, root, draw.edge(), 0));
+        line.close();
+        assert_eq!(line.frames.len(), HEADER_BYTES + 2 * BLOCK_BYTES, "one mask, one block");
+    }
+}

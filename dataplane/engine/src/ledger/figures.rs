@@ -4,7 +4,7 @@
 //! 64 trees that are opened while the 64 oldest, in a slightly mixed order, are acked. The floor beside it does the same on a bare ring:
 //! slot = count & mask, one u64 each for id, generation and XOR, nothing that can be late, stale, lost or full.
 
-use super::{AckBatch, Edges, Ledger, Root, Slots, Step};
+use super::{Edges, Ledger, Root, Slots, Step};
 use std::collections::VecDeque;
 use std::hint::black_box;
 use std::time::Instant;
@@ -126,18 +126,6 @@ fn ns_of_a_tree() {
                 ns_of(ours, pending, intermediate)
             );
         }
-    }
-    for among in [1, 2, 4, 16] {
-        let mut batch = AckBatch::new(64);
-        let ns = best_ns(10_000, || {
-            for i in 0..10_000u32 {
-                if !batch.push(Root::of(1, i / 16 * 16 + i % among, 1), i as u64, 1) {
-                    black_box(batch.entries());
-                    batch.clear();
-                }
-            }
-        });
-        println!("{ns:5.2} a push into a batch, {among} roots in turn");
     }
     let mut full = Slots::new(1, 1 << 20, T, 1);
     (0..1 << 20).for_each(|id| assert!(full.open(id, id / 4).is_some()));
