@@ -251,8 +251,7 @@ impl Batch {
             }
             _ => {
                 self.close();
-                self.open = Some((self.frames.len(), of, mask));
-                self.frames.extend_from_slice(&Header { len: 0, stream: of, flags: CONTROL, target: 0, source: 0 }.encode());
+                self.open = Some((self.begin(of, 0), of, mask));
                 self.frames.extend_from_slice(&u128::from(mask).to_le_bytes());
             }
         }
@@ -269,11 +268,17 @@ impl Batch {
         }
     }
 
+    /// Begins a frame of `len` bytes behind its header. Returns where.
+    fn begin(&mut self, of: u16, len: usize) -> usize {
+        let start = self.frames.len();
+        self.frames.extend_from_slice(&Header { len: len as u32, stream: of, flags: CONTROL, target: 0, source: 0 }.encode());
+        start
+    }
+
     fn probe(&mut self, probe: &Probe) {
         self.close();
         let len = 4 + 8 * probe.path.len();
-        let start = self.frames.len();
-        self.frames.extend_from_slice(&Header { len: len as u32, stream: kind::PROBE, flags: CONTROL, target: 0, source: 0 }.encode());
+        let start = self.begin(kind::PROBE, len);
         self.frames.extend_from_slice(&probe.to.to_le_bytes());
         for hop in &probe.path {
             self.frames.extend_from_slice(&hop.executor.to_le_bytes());
@@ -287,13 +292,19 @@ impl Batch {
         self.close();
         let text = &text.as_bytes()[..text.floor_char_boundary(FAIL_TEXT_BYTES_MAX)];
         let len = 9 + text.len();
-        let start = self.frames.len();
-        self.frames.extend_from_slice(&Header { len: len as u32, stream: of, flags: CONTROL, target: 0, source: 0 }.encode());
+        let start = self.begin(of, len);
         self.frames.extend_from_slice(&root.to_bits().to_le_bytes());
         self.frames.push(reason);
         self.frames.extend_from_slice(text);
         self.frames.resize(start + frame_bytes(len), 0);
     }
+}
+
+/// The two words of a block.
+#[inline(always)]
+fn words(block: &[u8; BLOCK_BYTES]) -> (u64, u64) {
+    let (root, xor) = block.split_first_chunk::<8>().expect("sixteen bytes");
+    (u64::from_le_bytes(*root), u64::from_le_bytes(*xor.first_chunk().expect("sixteen bytes")))
 }
 
 /// See the head of this file.
@@ -650,9 +661,9 @@ impl Acks {
                 let mask = u128::from_le_bytes(*mask) as u64;
                 let blocks = if of == kind::ACKS { self.apply_acks(blocks, mask, now_ns) } else { blocks };
                 for block in blocks.as_chunks::<BLOCK_BYTES>().0 {
-                    let raw = u128::from_le_bytes(*block);
-                    match Root::from_bits(raw as u64) {
-                        Some(root) => self.apply_block(of, root, (raw >> 64) as u64, mask, now_ns),
+                    let (root, xor) = words(block);
+                    match Root::from_bits(root) {
+                        Some(root) => self.apply_block(of, root, xor, mask, now_ns),
                         None => self.lost += 1,
                     }
                 }
@@ -680,10 +691,6 @@ impl Acks {
     /// Applies acks to trees whose ledger and owner are both here, as long as they are the same owner's. Returns the rest.
     #[inline]
     fn apply_acks<'b>(&mut self, blocks: &'b [u8], mask: u64, now_ns: u64) -> &'b [u8] {
-        let words = |block: &[u8; BLOCK_BYTES]| {
-            let (root, xor) = block.split_first_chunk::<8>().expect("sixteen bytes");
-            (u64::from_le_bytes(*root), u64::from_le_bytes(*xor.first_chunk().expect("sixteen bytes")))
-        };
         let mut rest = blocks;
         let Some(first) = blocks.first_chunk().and_then(|block| Root::from_bits(words(block).0)) else { return rest };
         let owner = first.owner() as usize;

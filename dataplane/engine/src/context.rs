@@ -115,9 +115,6 @@ impl<'a> Cx<'a> {
         }
         let anchor = self.out.deferred.reserve(self.index, &self.io.sleeper)?;
         self.deferred = Some(anchor.place());
-        if self.out.deferred.is_full() {
-            self.out.attention = true;
-        }
         // So that it is settled, whether it has marks or not.
         self.out.attention = true;
         Some(anchor)
@@ -131,7 +128,7 @@ impl<'a> Cx<'a> {
                 return Err("an emit anchored to an input that has ended, or is another executor's".into());
             };
             if !joined.join(&marks) {
-                return Err("an emit anchored to more than four trees; open a tree of its own with `emit_joined`".into());
+                return Err("an emit anchored to more than four trees; emit with at most four, in steps if need be".into());
             }
         }
         let own = std::mem::replace(&mut self.marks, joined);
@@ -261,20 +258,17 @@ impl<'a> Cx<'a> {
                 break;
             }
             let before = self.out.emitted;
-            match next(self) {
+            let progress = next(self);
+            self.out.executed += u64::from(self.out.emitted > before);
+            match progress {
                 Ok(Progress::Busy) => {}
-                Ok(Progress::Idle) => {
-                    self.out.executed += u64::from(self.out.emitted > before);
-                    break;
-                }
+                Ok(Progress::Idle) => break,
                 Ok(Progress::Done) => {
-                    self.out.executed += u64::from(self.out.emitted > before);
                     asked.done = true;
                     break;
                 }
                 Err(why) => self.fail(why),
             }
-            self.out.executed += u64::from(self.out.emitted > before);
             asked.busy += 1;
             if (self.marks.flags != 0 || self.out.attention) && !self.settle() {
                 break;

@@ -421,6 +421,8 @@ impl CoreLoop {
             waiting += self.io.remotes.iter().filter_map(|r| r.link).filter(|l| !carrier.drained(*l)).count();
         }
         self.stats.pending_trees.store(self.io.acks.pending(), Ordering::Relaxed);
+        self.stats.trees_dropped.store(self.io.acks.dropped, Ordering::Relaxed);
+        self.stats.acks_lost.store(self.io.acks.lost, Ordering::Relaxed);
         self.stats.discarded.store(self.discarded, Ordering::Relaxed);
         self.stats.sent_bytes.store(self.io.sent_bytes, Ordering::Relaxed);
         self.stats.received_bytes.store(self.received_bytes, Ordering::Relaxed);
@@ -632,7 +634,7 @@ impl CoreLoop {
     /// The loop is over: what it has seen.
     pub fn seen(mut self) -> Seen {
         Seen {
-            latency_ns: std::mem::replace(&mut self.io.latency_ns, Io::new_latency()),
+            latency_ns: std::mem::replace(&mut self.io.latency_ns, crate::metrics::empty_histogram()),
             metrics: std::mem::replace(&mut self.io.metrics, LoopMetrics::none()),
             ended_ns: self.io.now_ns(),
         }

@@ -185,15 +185,8 @@ impl<'a> Cx<'a> {
         let dest = io.dests[target as usize];
         let (at, start) = if dest.at == at || !io.has_room(dest.at) { (at, start) } else { (dest.at, io.move_staged(at, start, dest.at)) };
         let credit = &mut io.credits[dest.credit as usize];
-        if dest.at != at {
-            // The place it is for takes nothing now.
-            let kept = out.take_back(io, at, start);
-            if kept.is_ok() {
-                self.marks.sent(edges, 0);
-            }
-            return self.note(kept);
-        }
-        if credit.admits(n) {
+        // Not where it is to go: that place takes nothing now.
+        if dest.at == at && credit.admits(n) {
             credit.spend(n);
             out.transferred += 1;
             self.marks.sent(edges, io.staging[at as usize].worker_bit);

@@ -117,7 +117,7 @@ impl Running {
     /// As [`Running::stop`], with all that the loops have counted and timed.
     pub fn stop_with_metrics(self) -> Result<(Histogram<u64>, MetricsSnapshot), ErrorReport> {
         self.send_all(|| Command::Stop);
-        let (mut all, mut readers) = (Io::new_latency(), Vec::new());
+        let (mut all, mut readers) = (crate::metrics::empty_histogram(), Vec::new());
         for (thread, reader) in self.threads.into_iter().zip(self.readers) {
             match thread.join() {
                 Ok(Ok(seen)) => {
@@ -404,7 +404,7 @@ impl<'a> Builder<'a> {
                     scratch: Vec::new(),
                     chosen: Vec::new(),
                     clock: options.clock.clone(),
-                    latency_ns: Io::new_latency(),
+                    latency_ns: crate::metrics::empty_histogram(),
                     metrics,
                     shared: shared.clone(),
                     executor_outbox_bytes: options.executor_outbox_bytes,
@@ -436,7 +436,7 @@ impl<'a> Builder<'a> {
             ("outboxes", options.worker_outbox_bytes),
             ("trees", self.trees_bytes()),
             ("deferred", descs.len() as u64 * crate::defer::DEFERRED_BYTES_MAX),
-            ("histograms", n_loops as u64 * (Io::new_latency().distinct_values() as u64 * 8) + metrics_bytes(&descs)),
+            ("histograms", n_loops as u64 * (crate::metrics::empty_histogram().distinct_values() as u64 * 8) + metrics_bytes(&descs)),
         ];
         if links {
             let mut loops: Vec<(u64, u32)> = self.plan.remotes.iter().map(|r| (r.placement, r.on_loop)).collect();
@@ -524,6 +524,8 @@ impl<'a> Builder<'a> {
             discarded: AtomicU64::new(0),
             pending_trees: AtomicU64::new(0),
             given_up: AtomicU64::new(0),
+            trees_dropped: AtomicU64::new(0),
+            acks_lost: AtomicU64::new(0),
             ended: AtomicBool::new(false),
             thread: AtomicU32::new(0),
             executors,

@@ -8,7 +8,7 @@ use crate::clock::Clock;
 use crate::credit::CreditOut;
 use crate::lane::{LaneOut, drop_handles, replace_by_handle};
 use crate::limits::{REMOTE_STAGING_BYTES_MAX, WATERMARK_BYTES};
-use crate::metrics::{LoopMetrics, empty_histogram};
+use crate::metrics::LoopMetrics;
 use crate::queue::FrameQueue;
 use crate::remote::Remote;
 use crate::stats::Shared;
@@ -113,7 +113,7 @@ pub(crate) fn closed() -> Staging {
 /// Places of a loop with `n_local` executors, `lanes` to other loops and nothing remote yet.
 pub(crate) fn places(n_local: usize, n_lanes: usize, ring_bytes: usize, worker_bit: u64) -> Vec<Staging> {
     let lane_room = ring_bytes / crate::limits::HANDLE_RING_PART;
-    let mut all = vec![Staging::new(0, usize::MAX, 0)];
+    let mut all = vec![closed()];
     all.extend((0..n_local).map(|_| Staging::new(usize::MAX, usize::MAX, worker_bit)));
     all.extend((0..n_lanes).map(|_| Staging {
         frames: Vec::with_capacity(crate::limits::STAGING_BYTES_KEPT),
@@ -124,10 +124,6 @@ pub(crate) fn places(n_local: usize, n_lanes: usize, ring_bytes: usize, worker_b
 }
 
 impl Io {
-    pub(crate) fn new_latency() -> Histogram<u64> {
-        empty_histogram()
-    }
-
     /// Nanoseconds of the process's clock.
     #[inline]
     pub(crate) fn now_ns(&self) -> u64 {
@@ -188,7 +184,7 @@ impl Io {
     /// A new remote loop gets its place, closed until it has a link.
     pub(crate) fn add_remote(&mut self, remote: Remote) {
         self.remotes.push(remote);
-        self.staging.push(Staging::new(0, usize::MAX, 0));
+        self.staging.push(closed());
     }
 
     /// Opens or closes a remote loop's place.
@@ -214,9 +210,14 @@ impl Io {
     /// Writes what is staged for a lane into its ring; false = the ring has no room. Other places keep theirs until they are read.
     pub(crate) fn move_on(&mut self, at: u16) -> bool {
         let Some(lane) = (at as usize).checked_sub(self.first_lane).filter(|lane| *lane < self.lanes.len()) else { return true };
-        let staged = &mut self.staging[at as usize].frames;
-        let lane = &mut self.lanes[lane];
-        if !lane.push(staged) {
+        self.push_staged(lane)
+    }
+
+    /// As [`Self::move_on`], of a lane that has something staged.
+    #[inline]
+    fn push_staged(&mut self, lane: usize) -> bool {
+        let staged = &mut self.staging[self.first_lane + lane].frames;
+        if !self.lanes[lane].push(staged) {
             return false;
         }
         self.sent_bytes += staged.len() as u64;
@@ -256,11 +257,8 @@ impl Io {
     #[inline]
     pub(crate) fn flush_lanes(&mut self) {
         for lane in 0..self.lanes.len() {
-            let staged = &mut self.staging[self.first_lane + lane].frames;
-            let lane = &mut self.lanes[lane];
-            if !staged.is_empty() && lane.push(staged) {
-                self.sent_bytes += staged.len() as u64;
-                staged.clear();
+            if !self.staging[self.first_lane + lane].frames.is_empty() {
+                self.push_staged(lane);
             }
         }
     }

@@ -58,6 +58,10 @@ pub struct LoopStats {
     pub discarded: AtomicU64,
     /// Frames, and inputs that were still emitting, that failed so that a full cycle of executors goes on.
     pub given_up: AtomicU64,
+    /// Trees dropped because their spout task began anew after a panic.
+    pub trees_dropped: AtomicU64,
+    /// Acks and failures of trees that had nowhere to go: such trees time out.
+    pub acks_lost: AtomicU64,
     /// Every task of the loop has ended and nothing waits.
     pub ended: AtomicBool,
     /// The kernel's id of the loop's thread; 0 before it runs and after.

@@ -81,7 +81,7 @@ pub use dead_letter::{ArchivedDeadLetter, DeadLetter, DeadLetterRef};
 pub use dynamic::{DynGrouping, HandleDyn};
 pub use grouping::{All, Custom, CustomGrouping, Direct, Global, GroupingFor, LoadAware, LocalOrShuffle, Partial, Shuffle};
 pub use resource::Resource;
-pub use run::{ComponentSummary, Latency, RunOptions, Summary, run};
+pub use run::{ComponentSummary, Latency, RunOptions, Summary, Trees, run};
 pub use saetta_engine::{Fail, Reason, TreeFail};
 pub use saetta_model::config::{Config, ConfigError, Source as ConfigSource};
 pub use saetta_tuple::{Dyn, Emit, Fields, KeyField, List, Schema, StreamType, Tuple, Value, WireType, tuple};

@@ -4,7 +4,7 @@
 
 use crate::core_plan::CorePlan;
 use saetta_engine::metrics::{EdgeQuantiles, MetricsSnapshot, Quantiles};
-use saetta_engine::{Command, Engine, ErrorReport, Program, Running, Shared};
+use saetta_engine::{Command, Engine, ErrorReport, ExecutorStats, LoopStats, Program, Running, Shared};
 use saetta_model::config::Config;
 use saetta_model::parallelism::Layout;
 use saetta_model::topology::ComponentKind;
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io::IsTerminal;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// How `run` behaves.
@@ -106,6 +106,19 @@ impl From<EdgeQuantiles> for EdgeSummary {
     }
 }
 
+/// What became of tracked tuples.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Trees {
+    /// Complete, and told to their spouts.
+    pub acked: u64,
+    /// Failed, and told to their spouts.
+    pub failed: u64,
+    /// Dropped because their spout task began anew after a panic.
+    pub dropped: u64,
+    /// Acks and failures that had nowhere to go. Zero in one process.
+    pub acks_lost: u64,
+}
+
 /// What a whole run did.
 #[derive(Debug, Clone, Serialize)]
 pub struct Summary {
@@ -121,6 +134,10 @@ pub struct Summary {
     pub components: BTreeMap<String, ComponentSummary>,
     /// Frames that could not be delivered. Zero in one process.
     pub discarded: u64,
+    /// Frames, and inputs that were still emitting, that failed so that a full cycle of executors went on.
+    pub given_up: u64,
+    /// What became of tracked tuples.
+    pub trees: Trees,
     /// What went wrong on the way, one line each; at most the newest 1,024.
     pub errors: Vec<String>,
     /// All that was counted and timed, by executor and input edge.
@@ -276,13 +293,24 @@ fn summarise(
     let last = |id: &str| layout.component(id).is_some_and(|c| c.kind == ComponentKind::Bolt) && !read(id);
     let tuples = components.iter().filter(|(id, _)| last(id)).map(|(_, c)| c.executed).sum();
     let latency = Quantiles::from(&histogram_ns).into();
+    let of_loops = |counter: fn(&LoopStats) -> &AtomicU64| shared.loops.iter().map(|l| counter(l).load(Ordering::Relaxed)).sum::<u64>();
+    let executors = shared.executors();
+    let of_executors = |counter: fn(&ExecutorStats) -> &AtomicU64| executors.iter().map(|e| counter(e).load(Ordering::Relaxed)).sum();
+    let trees = Trees {
+        acked: of_executors(|e| &e.trees_acked),
+        failed: of_executors(|e| &e.trees_failed),
+        dropped: of_loops(|l| &l.trees_dropped),
+        acks_lost: of_loops(|l| &l.acks_lost),
+    };
     Summary {
         elapsed_sec,
         tuples,
         rate_per_sec: tuples as f64 / elapsed_sec.max(1e-9),
         latency,
         components,
-        discarded: shared.loops.iter().map(|l| l.discarded.load(Ordering::Relaxed)).sum(),
+        discarded: of_loops(|l| &l.discarded),
+        given_up: of_loops(|l| &l.given_up),
+        trees,
         errors,
         metrics,
         memory,
