@@ -1,4 +1,4 @@
-//! Lanes to loops of other workers: staging here, the link in `saetta-transport`.
+//! Lanes to loops of other workers: who they are; what is staged for them is in `io.rs`, the link in `saetta-transport`.
 //!
 //! A remote loop without a link keeps its emitters' frames in their outboxes (its credit is closed). What was staged when a link ends is
 //! discarded and counted; frames are never sent again. The one exception is END: it carries nothing, says the same each time, and the
