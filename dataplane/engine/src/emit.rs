@@ -21,21 +21,35 @@ pub(crate) struct Output {
     pub(crate) stream: u16,
     /// The only place behind all targets of the only subscription, if it is so and never changes; else `NOWHERE`.
     pub(crate) single: u16,
-    /// The only task of the only subscription, in this worker: nothing to choose and nothing to look up.
-    pub(crate) fixed: Fixed,
+    /// To the only task of the only subscription, in this worker, whose executors never change place: nothing to choose and nothing to look up.
+    pub(crate) fixed: Route,
     pub(crate) subscriptions: Vec<Subscription>,
 }
 
-/// A route known when the engine was built. Executors of this worker never change place. `at` is `NOWHERE` when there is none.
+/// Where a frame goes. `at` is `NOWHERE` when there is none.
 #[derive(Clone, Copy)]
-pub(crate) struct Fixed {
+pub(crate) struct Route {
     pub(crate) at: u16,
     pub(crate) target: u32,
     pub(crate) credit: u32,
 }
 
-impl Fixed {
-    pub(crate) const NONE: Fixed = Fixed { at: NOWHERE, target: 0, credit: 0 };
+impl Route {
+    pub(crate) const NONE: Route = Route { at: NOWHERE, target: 0, credit: 0 };
+}
+
+impl Output {
+    /// Where the value goes, if that is known before it is encoded and one task gets it.
+    #[inline(always)]
+    fn route<E: Emit>(&mut self, value: &E, io: &Io) -> Option<Route> {
+        if self.fixed.at != NOWHERE {
+            return Some(self.fixed);
+        }
+        let [only] = &mut self.subscriptions[..] else { return None };
+        let target = only.fixed().or_else(|| only.choose_early(value))?;
+        let dest = io.dests[target as usize];
+        Some(Route { at: dest.at, target, credit: dest.credit })
+    }
 }
 
 impl<'a> Cx<'a> {
@@ -59,58 +73,60 @@ impl<'a> Cx<'a> {
             return self.emit_sampled(output, value);
         }
         let declared = &out.outputs[self.first_output + output];
-        let fixed = declared.fixed;
-        let staging = &mut io.staging[fixed.at as usize];
-        let start = staging.frames.len();
-        if self.marks.flags != 0 || out.attention || start >= staging.room {
-            return if self.marks.flags == ONE_ANCHOR { self.emit_anchored(output, value) } else { self.emit_marked(output, value) };
+        let (stream, route) = (declared.stream, declared.fixed);
+        if self.marks.flags != 0 || out.attention || !io.has_room_now(route.at) {
+            return self.emit_otherwise(output, value);
         }
-        let header = Header { len: 0, stream: declared.stream, flags: 0, target: fixed.target, source: self.task };
-        if let Err(e) = io.encoder.append_frame(header, &[], value, &mut staging.frames) {
-            return self.fail(Fail::Drop(e.to_string()));
-        }
-        let n = staging.frames.len() - start;
-        if !io.credits[fixed.credit as usize].admits(n) {
-            let kept = out.take_back(io, fixed.at, start);
-            return self.note(kept);
-        }
-        io.credits[fixed.credit as usize].spend(n);
-        out.transferred += 1;
-        if !io.written(fixed.at, start) {
-            out.wait_for_room(fixed.at);
-        }
+        self.write_to::<E, false>(stream, route, value);
     }
 
-    /// As `emit`, with the block of a single anchor in front of the archive.
+    /// What `emit` does not do by itself: a frame with the block of a single anchor, a route that the key says; and what is left.
     #[inline(never)]
-    fn emit_anchored<E: Emit>(&mut self, output: usize, value: &E) {
+    fn emit_otherwise<E: Emit>(&mut self, output: usize, value: &E) {
         let (io, out) = (&mut *self.io, &mut *self.out);
-        let declared = &out.outputs[self.first_output + output];
-        let fixed = declared.fixed;
-        let staging = &mut io.staging[fixed.at as usize];
-        let start = staging.frames.len();
-        if out.attention || start >= staging.room {
-            return self.emit_marked(output, value);
+        let declared = &mut out.outputs[self.first_output + output];
+        if !out.attention
+            && let Some(route) = declared.route(value, io)
+            && io.has_room_now(route.at)
+        {
+            let stream = declared.stream;
+            match self.marks.flags {
+                0 => return self.write_to::<E, false>(stream, route, value),
+                ONE_ANCHOR => return self.write_to::<E, true>(stream, route, value),
+                _ => {}
+            }
         }
-        let edge = io.acks.edges.edge();
-        let header = Header { len: 0, stream: declared.stream, flags: ONE_ANCHOR, target: fixed.target, source: self.task };
-        if let Err(e) = io.encoder.append_frame(header, &[self.marks.only_block(edge)], value, &mut staging.frames) {
+        self.emit_marked(output, value);
+    }
+
+    /// Writes a frame to a place that has room, without a block or with that of a single anchor.
+    #[inline(always)]
+    fn write_to<E: Emit, const ANCHORED: bool>(&mut self, stream: u16, to: Route, value: &E) {
+        let (io, out) = (&mut *self.io, &mut *self.out);
+        let staging = &mut io.staging[to.at as usize];
+        let start = staging.frames.len();
+        let (edge, flags) = if ANCHORED { (io.acks.edges.edge(), ONE_ANCHOR) } else { (0, 0) };
+        let block = [self.marks.only_block(edge)];
+        let header = Header { len: 0, stream, flags, target: to.target, source: self.task };
+        if let Err(e) = io.encoder.append_frame(header, if ANCHORED { &block } else { &[] }, value, &mut staging.frames) {
             return self.fail(Fail::Drop(e.to_string()));
         }
         let n = staging.frames.len() - start;
         let bit = staging.worker_bit;
-        if !io.credits[fixed.credit as usize].admits(n) {
-            let kept = out.take_back(io, fixed.at, start);
-            if kept.is_ok() {
+        if !io.credits[to.credit as usize].admits(n) {
+            let kept = out.take_back(io, to.at, start);
+            if ANCHORED && kept.is_ok() {
                 self.marks.sent_only(edge, 0);
             }
             return self.note(kept);
         }
-        io.credits[fixed.credit as usize].spend(n);
+        io.credits[to.credit as usize].spend(n);
         out.transferred += 1;
-        self.marks.sent_only(edge, bit);
-        if !io.written(fixed.at, start) {
-            out.wait_for_room(fixed.at);
+        if ANCHORED {
+            self.marks.sent_only(edge, bit);
+        }
+        if !io.written(to.at, start) {
+            out.wait_for_room(to.at);
         }
     }
 
@@ -152,7 +168,10 @@ impl<'a> Cx<'a> {
             [only] if out.outbox_bytes == 0 && only.picks_one() => only,
             _ => return self.emit_aside(output, value, None),
         };
-        let early = if only.reads_archive() { None } else { Some(only.choose(&[], io)) };
+        let early = match only.reads_archive() {
+            true => only.choose_early(value).map(Chosen::One),
+            false => Some(only.choose(&[], io)),
+        };
         let at = match early {
             Some(Chosen::One(task)) => io.dests[task as usize].at,
             Some(_) => NOWHERE,

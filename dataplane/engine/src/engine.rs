@@ -6,7 +6,7 @@ use crate::component::Component;
 use crate::core_loop::{Command, CoreLoop, LaneFrom, Links, Seen};
 use crate::credit::{CreditIn, CreditOut, SharedLimit};
 use crate::drain::DrainWatch;
-use crate::emit::{Fixed, Output};
+use crate::emit::{Output, Route};
 use crate::executor::{Executor, Making};
 use crate::grouping::Subscription;
 use crate::io::{Dest, Inbox, Io, NOWHERE, places};
@@ -726,8 +726,8 @@ impl<'a> Builder<'a> {
                     _ => None,
                 };
                 let fixed = match fixed {
-                    Some((target, Dest { at, credit })) if (at as usize) < first_remote => Fixed { at, target, credit },
-                    _ => Fixed::NONE,
+                    Some((target, Dest { at, credit })) if (at as usize) < first_remote => Route { at, target, credit },
+                    _ => Route::NONE,
                 };
                 let stream = self.streams.0[&(spec.id.clone(), output.name.clone())];
                 Ok(Output { tag: *tag, stream, single, fixed, subscriptions })

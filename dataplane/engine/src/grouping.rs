@@ -19,6 +19,7 @@ use custom::Custom;
 use keyed::{ByKey, PartialKey};
 use saetta_model::name::Name;
 use saetta_model::topology::Grouping;
+use saetta_tuple::Emit;
 use spread::{LoadAware, RoundRobin};
 
 /// What a choice must know of the outside: answered by the emitter's loop.
@@ -89,8 +90,8 @@ impl Subscription {
             (Grouping::Shuffle | Grouping::None, _) => Choice::Even(RoundRobin::new(&targets, emitter)),
             (Grouping::LocalOrShuffle, _) => Choice::Local(RoundRobin::new(&targets, emitter)),
             (Grouping::LoadAware, _) => Choice::LoadAware(LoadAware::new(emitter)),
-            (Grouping::Fields(_), Some(Chooser::Key(key))) => Choice::Fields(ByKey::new(key.clone())),
-            (Grouping::PartialKey(_), Some(Chooser::Key(key))) => Choice::PartialKey(PartialKey::new(key.clone(), targets.len())),
+            (Grouping::Fields(_), Some(Chooser::Key(key, fields))) => Choice::Fields(ByKey::new(key.clone(), fields.clone())),
+            (Grouping::PartialKey(_), Some(Chooser::Key(key, _))) => Choice::PartialKey(PartialKey::new(key.clone(), targets.len())),
             (Grouping::All, _) => Choice::All,
             (Grouping::Global, _) => Choice::Global,
             (Grouping::Direct, _) => Choice::Direct,
@@ -138,6 +139,15 @@ impl Subscription {
             // Every grouping that has one target agrees on it.
             Some(only) => Chosen::One(only),
             None => self.choose_among(archive, outside),
+        }
+    }
+
+    /// The task of a tuple not yet encoded, where its fields alone say it.
+    #[inline(always)]
+    pub(crate) fn choose_early<E: Emit>(&mut self, value: &E) -> Option<u32> {
+        match &mut self.choice {
+            Choice::Fields(by) => by.task_of(value, &self.targets),
+            _ => None,
         }
     }
 

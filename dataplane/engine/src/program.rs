@@ -18,8 +18,9 @@ pub type KeyFn = Arc<dyn Fn(&[u8], &mut KeyBytes) + Send + Sync>;
 /// The code of a grouping.
 #[derive(Clone)]
 pub enum Chooser {
-    /// Of a fields or partial-key grouping.
-    Key(KeyFn),
+    /// Of a fields or partial-key grouping: the key of an archive, and the places of its fields in the struct, for tuples that are asked for
+    /// their key before they are encoded ([`saetta_tuple::Emit::key_hash`]); none = never asked.
+    Key(KeyFn, Arc<[u16]>),
     /// Of a custom grouping.
     Custom(CustomFactory),
 }

@@ -7,8 +7,8 @@
 
 use crate::component::{Cx, Handle};
 use crate::grouping::CustomGrouping;
-use saetta_engine::{CustomChoice, CustomFactory, Cx as RawCx, KeyFn};
-use saetta_tuple::{Fields, StreamType, Tuple, view};
+use saetta_engine::{Chooser, CustomChoice, CustomFactory, Cx as RawCx};
+use saetta_tuple::{Fields, KeyBytes, StreamType, Tuple, view};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -33,13 +33,17 @@ pub(crate) fn run<B: Handle<S>, S: StreamType>(bolt: &mut B, stream: u16, window
     }
 }
 
-/// The key of a fields grouping, from an archive.
-pub(crate) fn key_of<T: Tuple>(fields: Fields<T>) -> KeyFn {
-    Arc::new(move |archive, out| {
+/// The key of a fields grouping: from an archive, or from the fields themselves.
+pub(crate) fn key_of<T: Tuple>(fields: Fields<T>) -> Chooser {
+    let schema = T::schema();
+    let places =
+        fields.names.iter().filter_map(|name| schema.fields.iter().position(|f| f.name == *name)).map(|place| place as u16).collect();
+    let from_archive = Arc::new(move |archive: &[u8], out: &mut KeyBytes| {
         // SAFETY: the engine calls this with the archive it has just encoded for the stream this grouping was wired to, whose tuple is `T`.
         let tuple = unsafe { view::<T>(archive) };
         (fields.key)(tuple, out);
-    })
+    });
+    Chooser::Key(from_archive, places)
 }
 
 /// A custom grouping of stream `S` as the engine asks it.

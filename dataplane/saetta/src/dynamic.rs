@@ -64,7 +64,7 @@ impl<S: StreamType> DynGrouping<S> for &[&str] {
             let whole = key.add(archive, out);
             debug_assert!(whole.is_some(), "an archive that this process has just encoded");
         });
-        Ok((Grouping::Fields(self.iter().map(|n| (*n).to_owned()).collect()), Some(Chooser::Key(key))))
+        Ok((Grouping::Fields(self.iter().map(|n| (*n).to_owned()).collect()), Some(Chooser::Key(key, Arc::default()))))
     }
 }
 impl<S: StreamType, const N: usize> DynGrouping<S> for &[&str; N] {

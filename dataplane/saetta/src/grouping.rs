@@ -105,12 +105,12 @@ fn names(names: &[&str]) -> Vec<String> {
 
 impl<T: Tuple, S: Carries<T>> GroupingFor<S> for Fields<T> {
     fn grouping(self) -> (Grouping, Option<Chooser>) {
-        (Grouping::Fields(names(self.names)), Some(Chooser::Key(key_of(self))))
+        (Grouping::Fields(names(self.names)), Some(key_of(self)))
     }
 }
 impl<T: Tuple, S: Carries<T>> GroupingFor<S> for Partial<T> {
     fn grouping(self) -> (Grouping, Option<Chooser>) {
-        (Grouping::PartialKey(names(self.0.names)), Some(Chooser::Key(key_of(self.0))))
+        (Grouping::PartialKey(names(self.0.names)), Some(key_of(self.0)))
     }
 }
 impl<S, G, F> GroupingFor<S> for Custom<F>

@@ -44,6 +44,12 @@ fn access(ty: &Type) -> Access {
     }
 }
 
+/// A key by itself, natively as archived. Floats are none; of what is behind a name of its own the macro cannot know.
+fn may_be_key(ty: &Type) -> bool {
+    let float = || matches!(quote!(#ty).to_string().as_str(), "f32" | "f64");
+    !matches!(access(ty), Access::Other) && !float()
+}
+
 fn expand(attribute: Tokens, item: Item) -> Result<Tokens, Error> {
     if !attribute.is_empty() {
         return Err(Error::new(attribute.span(), "#[tuple] takes no argument; fix: write `#[tuple]` alone"));
@@ -95,6 +101,31 @@ fn expand(attribute: Tokens, item: Item) -> Result<Tokens, Error> {
             _ => quote!(#vis #n: #ty),
         }
     });
+    // Fields of which a key can be read before the tuple is encoded; of the others, from the archive.
+    let key_hash = {
+        let keys: Vec<_> = names.iter().zip(&types).enumerate().filter(|(_, (_, ty))| may_be_key(ty)).collect();
+        let places: Vec<u16> = keys.iter().map(|(place, _)| *place as u16).collect();
+        let fields: Vec<_> = keys.iter().map(|(_, (name, _))| name).collect();
+        quote! {
+            #[inline(always)]
+            fn key_hash(&self, fields: &[u16], room: &mut ::saetta::__rt::KeyBytes) -> ::core::option::Option<u64> {
+                ::core::option::Option::Some(match fields {
+                    #([#places] => ::saetta::__rt::KeyField::hash_alone(&self.#fields, room),)*
+                    [] => return ::core::option::Option::None,
+                    fields => {
+                        room.clear();
+                        for field in fields {
+                            match *field {
+                                #(#places => ::saetta::__rt::KeyField::key(&self.#fields, room),)*
+                                _ => return ::core::option::Option::None,
+                            }
+                        }
+                        room.hash()
+                    }
+                })
+            }
+        }
+    };
     let twin_doc = format!("[`{name}`] with borrowed text and bytes: emits without a copy on the heap.");
     let twin_item = borrows.then(|| {
         quote! {
@@ -111,7 +142,10 @@ fn expand(attribute: Tokens, item: Item) -> Result<Tokens, Error> {
             #[allow(missing_docs)]
             #vis struct #twin<'a> { #(#twin_fields),* }
 
-            impl ::saetta::__rt::Emit for #twin<'_> { type Tuple = #name; }
+            impl ::saetta::__rt::Emit for #twin<'_> {
+                type Tuple = #name;
+                #key_hash
+            }
         }
     });
 
@@ -157,7 +191,10 @@ fn expand(attribute: Tokens, item: Item) -> Result<Tokens, Error> {
             const NAME: &'static str = #text;
         }
         impl ::saetta::__rt::Carries<#name> for #name {}
-        impl ::saetta::__rt::Emit for #name { type Tuple = #name; }
+        impl ::saetta::__rt::Emit for #name {
+            type Tuple = #name;
+            #key_hash
+        }
         #twin_item
     })
 }

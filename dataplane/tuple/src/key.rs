@@ -3,6 +3,7 @@
 //! Rule (semantics section 3): integers, bool and char (as u32) little-endian at their width, strings and bytes as u32 length + bytes,
 //! Option as a tag byte + value, the fields of a nested tuple in order; floats refused. The hash is xxh3-64 with seed 0.
 
+use crate::short;
 use rkyv::option::ArchivedOption;
 use rkyv::string::ArchivedString;
 use rkyv::vec::ArchivedVec;
@@ -55,6 +56,14 @@ impl KeyBytes {
 pub trait KeyField {
     /// Adds the canonical bytes.
     fn key(&self, out: &mut KeyBytes);
+
+    /// Hash of the canonical bytes of this value alone. `room` is what they may be put together in.
+    #[inline]
+    fn hash_alone(&self, room: &mut KeyBytes) -> u64 {
+        room.clear();
+        self.key(room);
+        room.hash()
+    }
 }
 
 macro_rules! integers {
@@ -62,6 +71,8 @@ macro_rules! integers {
         impl KeyField for $native {
             #[inline]
             fn key(&self, out: &mut KeyBytes) { out.raw(&self.to_le_bytes()); }
+            #[inline]
+            fn hash_alone(&self, _: &mut KeyBytes) -> u64 { xxh3_64(&self.to_le_bytes()) }
         }
     )*};
 }
@@ -112,6 +123,8 @@ macro_rules! sized {
         impl KeyField for $ty {
             #[inline]
             fn key(&self, out: &mut KeyBytes) { out.sized(self.$bytes()); }
+            #[inline]
+            fn hash_alone(&self, room: &mut KeyBytes) -> u64 { sized_hash(self.$bytes(), room) }
         }
     )*};
 }
@@ -121,6 +134,23 @@ impl<T: KeyField + ?Sized> KeyField for &T {
     #[inline]
     fn key(&self, out: &mut KeyBytes) {
         (**self).key(out);
+    }
+    #[inline]
+    fn hash_alone(&self, room: &mut KeyBytes) -> u64 {
+        (**self).hash_alone(room)
+    }
+}
+
+/// Hash of u32 length + bytes.
+#[inline]
+fn sized_hash(bytes: &[u8], room: &mut KeyBytes) -> u64 {
+    match short::hash(bytes) {
+        Some(hash) => hash,
+        None => {
+            room.clear();
+            room.sized(bytes);
+            room.hash()
+        }
     }
 }
 
@@ -159,6 +189,21 @@ mod tests {
         Some(1u8).key(&mut bytes);
         None::<u8>.key(&mut bytes);
         assert_eq!(bytes.bytes(), [7, 0, 1, 2, 0, 0, 0, b'a', b'b', 1, 1, 0]);
+    }
+
+    #[test]
+    fn a_key_alone_is_hashed_as_its_canonical_bytes_are() {
+        let mut room = KeyBytes::default();
+        for len in 0..300 {
+            let text: String = (0..len).map(|i| char::from(b'!' + (i * 7 % 90) as u8)).collect();
+            assert_eq!(text.hash_alone(&mut room), hash(&text), "{len} letters");
+            assert_eq!(text.as_bytes().hash_alone(&mut room), hash(&text), "{len} bytes");
+        }
+        assert_eq!(7u16.hash_alone(&mut room), hash(&7u16));
+        assert_eq!((-7i128).hash_alone(&mut room), hash(&-7i128));
+        assert_eq!('é'.hash_alone(&mut room), hash(&'é'));
+        assert_eq!(true.hash_alone(&mut room), hash(&true));
+        assert_eq!(Some("x").hash_alone(&mut room), hash(&Some("x")));
     }
 
     #[test]

@@ -11,6 +11,7 @@ pub mod frame;
 mod key;
 mod schema;
 mod shape;
+mod short;
 mod tuple;
 #[expect(unsafe_code, reason = "reads an archive in place; rkyv's unchecked access is 2 ns where the checked one is 6 to 10")]
 mod view;

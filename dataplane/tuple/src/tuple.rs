@@ -60,6 +60,14 @@ pub trait Carries<T: Tuple>: StreamType<Tuple = T> {}
 pub trait Emit: Archive<Archived = <Self::Tuple as Archive>::Archived> + for<'a> Serialize<EncodeStrategy<'a>> {
     /// The tuple whose archive it makes.
     type Tuple: Tuple;
+
+    /// Hash of the canonical bytes of these fields, by their places in the struct, before anything is encoded: the same as from the archive.
+    /// `room` is reused from call to call. `None` where it can be had from the archive only; the default. Written by `#[tuple]`.
+    #[inline(always)]
+    fn key_hash(&self, fields: &[u16], room: &mut KeyBytes) -> Option<u64> {
+        let _ = (fields, room);
+        None
+    }
 }
 
 /// Key fields of a tuple, as `by!(Quote.symbol)` makes them.

@@ -179,7 +179,7 @@ fn build(args: &[String]) -> Result<Program, String> {
                 factory: Arc::new(middle),
                 tags: vec![tag],
                 checks: vec![check],
-                choosers: vec![Some(Chooser::Key(key))],
+                choosers: vec![Some(Chooser::Key(key, Arc::default()))],
             },
             ProgramComponent { dead_letters: None, factory: Arc::new(numbers), tags: vec![tag], checks: vec![check], choosers: vec![] },
         ],

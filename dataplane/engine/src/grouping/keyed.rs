@@ -2,7 +2,8 @@
 
 use super::Targets;
 use crate::program::KeyFn;
-use saetta_tuple::KeyBytes;
+use saetta_tuple::{Emit, KeyBytes};
+use std::sync::Arc;
 
 /// Seed of the second candidate of a partial key. The first one's is 0, so it is the task a fields grouping takes.
 const SECOND_SEED: u64 = 1;
@@ -10,12 +11,20 @@ const SECOND_SEED: u64 = 1;
 /// xxh3-64 of the key modulo the number of tasks.
 pub(super) struct ByKey {
     key: KeyFn,
+    /// As [`crate::program::Chooser::Key`] has them.
+    fields: Arc<[u16]>,
     bytes: KeyBytes,
 }
 
 impl ByKey {
-    pub(super) fn new(key: KeyFn) -> Self {
-        ByKey { key, bytes: KeyBytes::default() }
+    pub(super) fn new(key: KeyFn, fields: Arc<[u16]>) -> Self {
+        ByKey { key, fields, bytes: KeyBytes::default() }
+    }
+
+    /// The task of a tuple not yet encoded: known before it is written, it is written where it goes.
+    #[inline(always)]
+    pub(super) fn task_of<E: Emit>(&mut self, value: &E, targets: &[u32]) -> Option<u32> {
+        Some(targets[modulo(value.key_hash(&self.fields, &mut self.bytes)?, targets.len())])
     }
 
     #[inline]
@@ -46,7 +55,7 @@ pub(super) struct PartialKey {
 
 impl PartialKey {
     pub(super) fn new(key: KeyFn, n_targets: usize) -> Self {
-        PartialKey { by: ByKey::new(key), sent: vec![0; n_targets] }
+        PartialKey { by: ByKey::new(key, Arc::default()), sent: vec![0; n_targets] }
     }
 
     #[inline]

@@ -32,7 +32,7 @@ impl Targets for Outside {
 /// The archive itself is the key.
 fn whole() -> Chooser {
     let key: KeyFn = Arc::new(|archive, out| out.raw(archive));
-    Chooser::Key(key)
+    Chooser::Key(key, Arc::default())
 }
 
 fn subscription(grouping: Grouping, chooser: Option<Chooser>, targets: Vec<u32>) -> Subscription {
