@@ -162,23 +162,38 @@ impl<'a> Cx<'a> {
     /// another's, a budget is reached, or the executor must not take input. Ends the frame before.
     #[inline(always)]
     pub fn next_frame<'w>(&mut self, stream: u16, window: &'w [u8]) -> Option<Frame<'w>> {
-        if (self.marks.flags != 0 || self.out.attention) && !self.settle() {
-            return None;
+        let frame = Frame::first(&window[self.at..]).filter(|frame| {
+            let header = frame.header;
+            self.handled < self.handled_max && header.target == self.task && header.stream == stream
+        });
+        if self.marks.flags != 0 || self.out.attention {
+            // Inputs of one tree that come one after the other are settled together: lines of words, orders of fills.
+            if let Some(frame) = frame
+                && !self.out.attention
+                && self.marks.take_in(&frame)
+            {
+                return Some(self.begun(frame, window));
+            }
+            if !self.settle() {
+                return None;
+            }
         }
-        let frame = Frame::first(&window[self.at..])?;
-        let header = frame.header;
-        if self.handled == self.handled_max || header.target != self.task || header.stream != stream {
-            return None;
-        }
-        if header.flags == ONE_ANCHOR {
+        let frame = frame?;
+        let flags = frame.header.flags;
+        if flags == ONE_ANCHOR {
             self.marks.read_only(&frame);
-        } else if header.flags != 0 && !self.begin_marked(&frame) {
+        } else if flags != 0 && !self.begin_marked(&frame) {
             return None;
         }
+        Some(self.begun(frame, window))
+    }
+
+    #[inline(always)]
+    fn begun<'w>(&mut self, frame: Frame<'w>, window: &[u8]) -> Frame<'w> {
         prefetch(window, self.at + PREFETCH_BYTES);
         self.at += frame.bytes.len();
         self.handled += 1;
-        Some(frame)
+        frame
     }
 
     /// A frame with flags: false when it is no tuple.

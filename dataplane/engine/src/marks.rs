@@ -37,6 +37,20 @@ impl Marks {
         [self.roots[0], self.xors[0]] = frame.block(0);
     }
 
+    /// Adds the edge of a frame whose only anchor is ours, neither having anything else. False = it is not so.
+    #[inline(always)]
+    pub(crate) fn take_in(&mut self, frame: &Frame<'_>) -> bool {
+        if self.flags != ONE_ANCHOR || frame.header.flags != ONE_ANCHOR {
+            return false;
+        }
+        let [root, edge] = frame.block(0);
+        if root != self.roots[0] {
+            return false;
+        }
+        self.xors[0] ^= edge;
+        true
+    }
+
     /// Those of a frame.
     pub(crate) fn read(&mut self, frame: &Frame<'_>) {
         self.flags = frame.header.flags & (SAMPLE | ANCHORS_MASK);
