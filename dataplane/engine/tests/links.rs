@@ -143,7 +143,7 @@ fn side_by(grouping: Grouping, placement: u64, own: &[ExecutorId], remotes: &[Re
         cores: vec![0],
         executors: own.iter().map(|id| PlannedExecutor { id: *id, on_loop: 0 }).collect(),
         remotes: remotes.to_vec(),
-        options: Options { pinned: false, ..Options::from_config(&config).unwrap() },
+        options: Options { pinned: false, inbox_bytes: 1 << 20, ..Options::from_config(&config).unwrap() },
     };
     let program = Program { spec, config: config.pairs(), components };
     Side { engine: Engine::build(&program, &plan, true).unwrap(), links: Links::open().unwrap(), placement, received, gate }

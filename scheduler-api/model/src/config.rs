@@ -82,7 +82,7 @@ pub const KEYS: &[Key] = &[
         "executor.inbox.bytes",
         Scope::Topology,
         Kind::Bytes(4096, 1 << 30),
-        "1MiB",
+        "64KiB",
         "bytes an executor may hold undelivered, divided over the lanes that reach it; full = the emitters keep their frames",
     ),
     key(
