@@ -131,7 +131,8 @@ impl<'a> Cx<'a> {
                 return Err("an emit anchored to more than four trees; emit with at most four, in steps if need be".into());
             }
         }
-        let own = std::mem::replace(&mut self.marks, joined);
+        let own = self.marks.leave();
+        self.marks = joined;
         body(self);
         let joined = std::mem::replace(&mut self.marks, own);
         for (root, xor) in joined.each() {
@@ -162,38 +163,30 @@ impl<'a> Cx<'a> {
     /// another's, a budget is reached, or the executor must not take input. Ends the frame before.
     #[inline(always)]
     pub fn next_frame<'w>(&mut self, stream: u16, window: &'w [u8]) -> Option<Frame<'w>> {
-        let frame = Frame::first(&window[self.at..]).filter(|frame| {
-            let header = frame.header;
-            self.handled < self.handled_max && header.target == self.task && header.stream == stream
-        });
+        // Inputs of one tree that come one after the other are settled together: lines of words, orders of fills.
+        let mut same_tree = false;
         if self.marks.flags != 0 || self.out.attention {
-            // Inputs of one tree that come one after the other are settled together: lines of words, orders of fills.
-            if let Some(frame) = frame
-                && !self.out.attention
-                && self.marks.take_in(&frame)
-            {
-                return Some(self.begun(frame, window));
-            }
-            if !self.settle() {
+            same_tree = self.marks.flags == ONE_ANCHOR && !self.out.attention && self.marks.are_of(&window[self.at..]);
+            if !same_tree && !self.settle() {
                 return None;
             }
         }
-        let frame = frame?;
-        let flags = frame.header.flags;
-        if flags == ONE_ANCHOR {
-            self.marks.read_only(&frame);
-        } else if flags != 0 && !self.begin_marked(&frame) {
+        let frame = Frame::first(&window[self.at..])?;
+        let header = frame.header;
+        if self.handled == self.handled_max || header.target != self.task || header.stream != stream {
             return None;
         }
-        Some(self.begun(frame, window))
-    }
-
-    #[inline(always)]
-    fn begun<'w>(&mut self, frame: Frame<'w>, window: &[u8]) -> Frame<'w> {
+        match header.flags {
+            0 => {}
+            ONE_ANCHOR if same_tree => self.marks.take_in(&frame),
+            ONE_ANCHOR => self.marks.read_only(&frame),
+            _ if !self.begin_marked(&frame) => return None,
+            _ => {}
+        }
         prefetch(window, self.at + PREFETCH_BYTES);
         self.at += frame.bytes.len();
         self.handled += 1;
-        frame
+        Some(frame)
     }
 
     /// A frame with flags: false when it is no tuple.
@@ -232,6 +225,10 @@ impl<'a> Cx<'a> {
             return self.settle_all();
         }
         self.marks.flags = 0;
+        let io = &mut *self.io;
+        if self.marks.bequeath(|at| io.staged_here(at)) {
+            return true;
+        }
         if let Some((root, xor)) = self.marks.first() {
             self.io.acks.ack(root, xor, self.marks.mask(), self.io.turn_ns);
         }
@@ -321,10 +318,10 @@ impl<'a> Cx<'a> {
 
     #[cold]
     fn settle_deferred(&mut self) {
+        let marks = self.marks.leave();
         if let Some(place) = self.deferred.take() {
-            self.out.deferred.fill(place, self.marks);
+            self.out.deferred.fill(place, marks);
         }
-        self.marks.end_tree();
     }
 
     #[cold]

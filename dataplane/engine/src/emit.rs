@@ -75,14 +75,25 @@ impl<'a> Cx<'a> {
         let declared = &out.outputs[self.first_output + output];
         let (stream, route) = (declared.stream, declared.fixed);
         if self.marks.flags != 0 || out.attention || !io.has_room_now(route.at) {
-            return self.emit_otherwise(output, value);
+            return self.emit_anchored(output, value);
         }
         self.write_to::<E, false>(stream, route, value);
     }
 
-    /// What `emit` does not do by itself: a frame with the block of a single anchor, a route that the key says; and what is left.
+    /// As `emit`, where there are marks: a single anchor is as quick.
     #[inline(never)]
-    fn emit_otherwise<E: Emit>(&mut self, output: usize, value: &E) {
+    fn emit_anchored<E: Emit>(&mut self, output: usize, value: &E) {
+        let declared = &self.out.outputs[self.first_output + output];
+        let (stream, route) = (declared.stream, declared.fixed);
+        if self.marks.flags != ONE_ANCHOR || self.out.attention || !self.io.has_room_now(route.at) {
+            return self.emit_by_key(output, value);
+        }
+        self.write_to::<E, true>(stream, route, value);
+    }
+
+    /// As `emit`, where the value says where it goes; or the general way.
+    #[inline(never)]
+    fn emit_by_key<E: Emit>(&mut self, output: usize, value: &E) {
         let (io, out) = (&mut *self.io, &mut *self.out);
         let declared = &mut out.outputs[self.first_output + output];
         if !out.attention
@@ -124,6 +135,7 @@ impl<'a> Cx<'a> {
         out.transferred += 1;
         if ANCHORED {
             self.marks.sent_only(edge, bit);
+            self.marks.lies_at(to.at, start + HEADER_BYTES, start + n);
         }
         if !io.written(to.at, start) {
             out.wait_for_room(to.at);

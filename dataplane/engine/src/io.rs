@@ -176,6 +176,16 @@ impl Io {
         }
     }
 
+    /// What is staged for a place in this worker, and the worker's bit.
+    #[inline(always)]
+    pub(crate) fn staged_here(&mut self, at: u16) -> Option<(&mut [u8], u64)> {
+        if at as usize >= self.first_lane + self.lanes.len() {
+            return None;
+        }
+        let staging = &mut self.staging[at as usize];
+        Some((&mut staging.frames, staging.worker_bit))
+    }
+
     /// Place of a remote loop.
     pub(crate) fn remote_place(&self, remote: usize) -> usize {
         self.first_lane + self.lanes.len() + remote

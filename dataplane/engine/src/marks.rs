@@ -2,8 +2,9 @@
 //!
 //! Before: a frame's blocks. After: the blocks of emitted frames, and for each anchor the XOR that its ack carries.
 
+use crate::io::NOWHERE;
 use crate::ledger::{Edges, Root};
-use saetta_tuple::frame::{ANCHORS_MASK, ANCHORS_MAX, ANCHORS_SHIFT, BLOCKS_MAX, Block, Frame, SAMPLE};
+use saetta_tuple::frame::{ANCHORS_MASK, ANCHORS_MAX, ANCHORS_SHIFT, BLOCK_BYTES, BLOCKS_MAX, Block, Frame, HEADER_BYTES, Header, SAMPLE};
 
 /// The flags of one anchor and nothing else: what nearly every frame of a tracked topology has.
 pub(crate) const ONE_ANCHOR: u16 = 1 << ANCHORS_SHIFT;
@@ -21,40 +22,57 @@ pub(crate) struct Marks {
     xors: [u64; ANCHORS_MAX],
     birth_ns: u64,
     sent_ns: u64,
+    heir: Heir,
+}
+
+/// The frame emitted last, if it has one anchor and may still lie where it was written: see [`Marks::bequeath`].
+#[derive(Clone, Copy)]
+struct Heir {
+    /// The place in whose staging it lies, or `NOWHERE`.
+    at: u16,
+    /// Where its edge stands there, and where the staging ended behind it.
+    edge_at: u32,
+    end: u32,
+}
+
+impl Heir {
+    const NONE: Heir = Heir { at: NOWHERE, edge_at: 0, end: 0 };
 }
 
 /// Edges of one frame, by anchor.
 pub(crate) type FrameEdges = [u64; ANCHORS_MAX];
 
 impl Marks {
-    pub(crate) const NONE: Marks = Marks { flags: 0, mask: 0, roots: [0; ANCHORS_MAX], xors: [0; ANCHORS_MAX], birth_ns: 0, sent_ns: 0 };
+    pub(crate) const NONE: Marks =
+        Marks { flags: 0, mask: 0, roots: [0; ANCHORS_MAX], xors: [0; ANCHORS_MAX], birth_ns: 0, sent_ns: 0, heir: Heir::NONE };
 
     /// Those of a frame that has one anchor and nothing else.
     #[inline(always)]
     pub(crate) fn read_only(&mut self, frame: &Frame<'_>) {
         self.flags = ONE_ANCHOR;
         self.mask = 0;
+        self.heir = Heir::NONE;
         [self.roots[0], self.xors[0]] = frame.block(0);
     }
 
-    /// Adds the edge of a frame whose only anchor is ours, neither having anything else. False = it is not so.
+    /// True when the frame that `window` begins with has one anchor and nothing else, and it is our only one.
     #[inline(always)]
-    pub(crate) fn take_in(&mut self, frame: &Frame<'_>) -> bool {
-        if self.flags != ONE_ANCHOR || frame.header.flags != ONE_ANCHOR {
-            return false;
-        }
-        let [root, edge] = frame.block(0);
-        if root != self.roots[0] {
-            return false;
-        }
-        self.xors[0] ^= edge;
-        true
+    pub(crate) fn are_of(&self, window: &[u8]) -> bool {
+        let root = window.get(HEADER_BYTES..).and_then(|blocks| blocks.first_chunk());
+        root.is_some_and(|root| u64::from_le_bytes(*root) == self.roots[0]) && Header::decode(window).is_some_and(|h| h.flags == ONE_ANCHOR)
+    }
+
+    /// Adds the edge of a frame that they are of.
+    #[inline(always)]
+    pub(crate) fn take_in(&mut self, frame: &Frame<'_>) {
+        self.xors[0] ^= frame.block(0)[1];
     }
 
     /// Those of a frame.
     pub(crate) fn read(&mut self, frame: &Frame<'_>) {
         self.flags = frame.header.flags & (SAMPLE | ANCHORS_MASK);
         self.mask = 0;
+        self.heir = Heir::NONE;
         let first = (self.flags & SAMPLE) as usize;
         if first == 1 {
             [self.birth_ns, self.sent_ns] = frame.block(0);
@@ -109,6 +127,33 @@ impl Marks {
             *xor ^= edge;
         }
         self.mask |= bit;
+        self.heir = Heir::NONE;
+    }
+
+    /// A frame that was told to [`Self::sent_only`] lies in the staging of place `at`, its blocks from `blocks_at` on, and nothing behind it.
+    #[inline(always)]
+    pub(crate) fn lies_at(&mut self, at: u16, blocks_at: usize, end: usize) {
+        self.heir = Heir { at, edge_at: (blocks_at + BLOCK_BYTES / 2) as u32, end: end as u32 };
+    }
+
+    /// An input whose frames all stay in this worker need not be acked: the last of them takes over what its ack would say, the XOR of its edge
+    /// and of those of the others, so that their acks together are its own. True = done, and the input is settled. Its tree cannot complete
+    /// any earlier: until the last frame is acked, the ledger misses what only that frame knows. `staging` gives the bytes staged for a place
+    /// of this worker, and the worker's bit; it has not been moved on if it ends where it did.
+    #[inline(always)]
+    pub(crate) fn bequeath<'s>(&mut self, staging: impl FnOnce(u16) -> Option<(&'s mut [u8], u64)>) -> bool {
+        let Heir { at, edge_at, end } = self.heir;
+        if at == NOWHERE {
+            return false;
+        }
+        let Some((frames, bit)) = staging(at) else { return false };
+        if frames.len() != end as usize || self.mask & !bit != 0 {
+            return false;
+        }
+        let Some(edge) = frames[edge_at as usize..].first_chunk_mut() else { return false };
+        // Its own edge is in `xors` as well.
+        *edge = (u64::from_le_bytes(*edge) ^ self.xors[0]).to_le_bytes();
+        true
     }
 
     /// As [`Self::sent`], with a single anchor.
@@ -125,6 +170,7 @@ impl Marks {
         self.roots[0] = root.to_bits();
         self.xors[0] = 0;
         self.mask = 0;
+        self.heir = Heir::NONE;
     }
 
     /// The tree's edges and the workers they went to; the sample stays.
@@ -183,13 +229,14 @@ impl Marks {
 
     /// Takes the marks away: whoever holds them settles them.
     pub(crate) fn leave(&mut self) -> Marks {
-        std::mem::replace(self, Marks::NONE)
+        // What is emitted meanwhile, in the name of others, may lie where the heir lay.
+        Marks { heir: Heir::NONE, ..std::mem::replace(self, Marks::NONE) }
     }
 
     /// Marks for a part of the input that is settled by itself: each tree is complete when both are.
     #[cold]
     pub(crate) fn split(&mut self, edges: &mut Edges) -> Marks {
-        let part = Marks { xors: self.new_edges(edges), mask: 0, ..*self };
+        let part = Marks { xors: self.new_edges(edges), mask: 0, heir: Heir::NONE, ..*self };
         self.sent(part.xors, 0);
         part
     }

@@ -3,6 +3,7 @@
 use saetta::prelude::*;
 use saetta::{RunOptions, Topology};
 use saetta_model::config::{Config, Source};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -120,6 +121,136 @@ fn complete_trees_are_acked_and_failed_ones_fail_with_the_component_and_its_word
         }
         assert_eq!(summary.components["feed"].failed, 0);
         assert_eq!(summary.trees, saetta::Trees { acked: 19_980, failed: 20, dropped: 0, acks_lost: 0 });
+    }
+}
+
+/// What is still owed to the tree of each number.
+type Owed = Arc<Vec<AtomicU32>>;
+
+/// As `Feed`; a number may be acked only when nothing is owed to its tree.
+struct Strict(Feed, Owed);
+impl Emits<Number> for Strict {}
+impl Spout for Strict {
+    const TRACKED: bool = true;
+    fn next(&mut self, cx: &mut Cx<'_, Self>) -> std::result::Result<Progress, Fail> {
+        if self.0.next == self.0.end {
+            return Ok(Done);
+        }
+        cx.emit_tracked(self.0.next, &Number { n: self.0.next });
+        self.0.next += 1;
+        Ok(Busy)
+    }
+    fn ack(&mut self, id: u64) {
+        assert_eq!(self.1[id as usize].load(Ordering::SeqCst), 0, "{id} was acked before all of it was handled");
+        self.0.ack(id);
+    }
+    fn fail(&mut self, id: u64, why: &TreeFail) {
+        self.0.fail(id, why);
+    }
+}
+
+/// Passes a number on in as many ways as an input may end after it emitted one tuple or more.
+struct Relay {
+    owed: Owed,
+    late: std::sync::mpsc::Sender<(u64, Anchor<Relay>)>,
+}
+impl Bolt for Relay {}
+impl Emits<Number> for Relay {}
+impl Handle<Number> for Relay {
+    fn on(&mut self, tuple: &ArchivedNumber, cx: &mut Cx<'_, Self>) -> Outcome {
+        let n = tuple.n();
+        let owe = |tuples| self.owed[n as usize].store(tuples, Ordering::SeqCst);
+        match n % 6 {
+            0 => {
+                owe(2);
+                cx.emit(&Number { n });
+                cx.emit(&Number { n });
+            }
+            1 => {
+                owe(2);
+                cx.emit(&Number { n });
+                let anchor = cx.defer()?;
+                self.late.send((n, anchor)).map_err(|e| e.to_string())?;
+            }
+            2 => {
+                owe(1);
+                cx.emit(&Number { n });
+                cx.emit_untracked(&Number { n: u64::MAX });
+            }
+            3 => {
+                owe(301);
+                cx.emit(&Number { n });
+                let mut left = 300;
+                cx.emit_while(move |cx| {
+                    cx.emit(&Number { n });
+                    left -= 1;
+                    left > 0
+                });
+            }
+            4 => {
+                owe(1);
+                cx.emit_untracked(&Number { n: u64::MAX });
+                cx.emit(&Number { n });
+            }
+            _ => {
+                owe(1);
+                cx.emit(&Number { n });
+            }
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn no_tree_is_acked_before_all_of_it_is_handled_however_its_inputs_end() {
+    const N: u64 = 6_000;
+    for (core, inbox) in [(0, "64KiB"), (1, "64KiB"), (1, "4KiB")] {
+        let (told, owed): (Ledger, Owed) = (Ledger::default(), Arc::new((0..N).map(|_| AtomicU32::new(u32::MAX)).collect()));
+        let (late, anchors) = std::sync::mpsc::channel::<(u64, Anchor<Relay>)>();
+        let pay = |owed: &Owed, n: u64| {
+            if n != u64::MAX {
+                owed[n as usize].fetch_sub(1, Ordering::SeqCst);
+            }
+        };
+        let mut t = Topology::new();
+        let numbers = {
+            let (feed, owed) = (Feed::of(N, &told), owed.clone());
+            t.spout("feed", move || Strict(feed(), owed.clone())).core(0).stream::<Number>()
+        };
+        let relay = |owed: &Owed| {
+            let (owed, late) = (owed.clone(), late.clone());
+            move || Relay { owed: owed.clone(), late: late.clone() }
+        };
+        let passed = t.bolt("relay", relay(&owed)).core(core).input(&numbers, Shuffle).stream::<Number>();
+        let last = {
+            let owed = owed.clone();
+            move || {
+                let owed = owed.clone();
+                Last::new(move |n, _| {
+                    pay(&owed, n);
+                    Ok(())
+                })
+            }
+        };
+        let _ = t.bolt("last", last).core(0).input(&passed, Shuffle);
+        drop(late);
+        let release = {
+            let owed = owed.clone();
+            std::thread::spawn(move || {
+                for (n, anchor) in anchors {
+                    // What was emitted from it is handled by now, as a rule: only the anchor keeps its tree open.
+                    while owed[n as usize].load(Ordering::SeqCst) > 1 {
+                        std::thread::yield_now();
+                    }
+                    pay(&owed, n);
+                    anchor.ack();
+                }
+            })
+        };
+        let summary = go(t, &[("executor.inbox.bytes", inbox)]);
+        release.join().unwrap();
+        once_each(&told, N);
+        assert_eq!(summary.trees.acked, N, "{:?}", told.lock().unwrap().failed.first());
     }
 }
 

@@ -160,7 +160,8 @@ mod tests {
     #[test]
     fn words_of_any_length_are_counted_apart() {
         let letters = "abcdefghijklmnopqrstuvwxyzäöü";
-        let words = letters.char_indices().skip(1).map(|(end, _)| &letters[..end]).chain(["b", "ab\0", "ab\0\0", "ä", "abcdefg\0", letters]);
+        let words =
+            letters.char_indices().skip(1).map(|(end, _)| &letters[..end]).chain(["b", "ab\0", "ab\0\0", "ä", "abcdefg\0", letters]);
         let (mut table, mut counts) = (Table::default(), BTreeMap::new());
         for word in words.flat_map(|word| std::iter::repeat_n(word, word.len())) {
             table.add(word);
