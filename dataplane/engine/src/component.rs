@@ -70,6 +70,10 @@ pub trait Component: Any + Send {
     }
     /// Bolts: handle frames from the front of `window` for as long as [`Cx::next_frame`] gives one. `stream` is the first frame's.
     fn handle(&mut self, stream: u16, window: &[u8], cx: &mut Cx<'_>) {}
+    /// Whether it is to be called in warm calls (`Cx::is_warming`): spouts asked, bolts given warm tuples.
+    fn warms(&self) -> bool {
+        false
+    }
     /// Bolts with a tick: its time has come; may emit.
     fn tick(&mut self, cx: &mut Cx<'_>) -> Result<(), Fail> {
         Ok(())

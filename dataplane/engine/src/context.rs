@@ -9,11 +9,12 @@ use crate::io::{Io, NOWHERE, Via};
 use crate::marks::{Marks, ONE_ANCHOR};
 use crate::out::Out;
 use crate::program::DeadInput;
+use crate::warm::Counts;
 use saetta_ring::prefetch;
-use saetta_tuple::frame::{CONTROL, END, Frame, HANDLE, Header};
+use saetta_tuple::frame::{CONTROL, END, Frame, HANDLE, Header, WARM};
 
 /// Bytes ahead of the frame being handled that are fetched.
-const PREFETCH_BYTES: usize = 256;
+const PREFETCH_BYTES: usize = 512;
 
 /// What a call of user code may do. Lives for one call.
 pub struct Cx<'a> {
@@ -38,8 +39,14 @@ pub struct Cx<'a> {
     pub(crate) left_pulls: usize,
     /// The input is deferred: the place of its marks.
     pub(crate) deferred: Option<u32>,
+    /// The flag that all frames emitted now have: WARM or none.
+    pub(crate) kind: u16,
+    /// See `warm.rs`.
+    pub(crate) counts: Counts,
     /// When the handling of a timed input began; 0 = it is not timed.
     pub(crate) began_ns: u64,
+    /// Of a timed input: its stream, and when it was emitted, if by a clock of this worker.
+    waited: Option<(u16, u64)>,
     pub(crate) failure: Option<Fail>,
     /// First failure of this call, for the report.
     pub(crate) reported: Option<Fail>,
@@ -61,7 +68,10 @@ impl<'a> Cx<'a> {
             marks: Marks::NONE,
             left_pulls: 0,
             deferred: None,
+            kind: 0,
+            counts: Counts::default(),
             began_ns: 0,
+            waited: None,
             failure: None,
             reported: None,
         }
@@ -110,7 +120,7 @@ impl<'a> Cx<'a> {
     /// Defers the input being handled: it is neither acked nor failed when the call returns `Ok`. `None` when it is deferred already, or
     /// when no input is being handled.
     pub fn defer(&mut self) -> Option<RawAnchor> {
-        if self.deferred.is_some() {
+        if self.deferred.is_some() || self.is_warming() {
             return None;
         }
         let anchor = self.out.deferred.reserve(self.index, &self.io.sleeper)?;
@@ -165,9 +175,9 @@ impl<'a> Cx<'a> {
     pub fn next_frame<'w>(&mut self, stream: u16, window: &'w [u8]) -> Option<Frame<'w>> {
         // Inputs of one tree that come one after the other are settled together: lines of words, orders of fills.
         let mut same_tree = false;
-        if self.marks.flags != 0 || self.out.attention {
+        if self.marks.flags | self.kind != 0 || self.out.attention {
             same_tree = self.marks.flags == ONE_ANCHOR && !self.out.attention && self.marks.are_of(&window[self.at..]);
-            if !same_tree && !self.settle() {
+            if !same_tree && !self.settle_by_heir() && !self.settle() {
                 return None;
             }
         }
@@ -195,6 +205,12 @@ impl<'a> Cx<'a> {
         if frame.header.flags & (END | HANDLE | CONTROL) != 0 {
             return false;
         }
+        if frame.header.flags & WARM != 0 {
+            if !self.out.warms {
+                return false;
+            }
+            self.begin_warm();
+        }
         self.marks.read(frame);
         if self.marks.is_sampled() {
             self.begin_sample(frame.header);
@@ -209,13 +225,31 @@ impl<'a> Cx<'a> {
         if !self.out.timed.take() {
             return;
         }
-        self.began_ns = self.io.now_ns();
+        // What is known now is recorded when it is handled: nobody waits for that.
         let from = self.io.dests.get(header.source as usize).map_or(NOWHERE, |dest| dest.at);
-        if let (Via::Local(_) | Via::Lane(_), Some(sent_ns), Some(edge)) =
-            (self.io.via(from), self.marks.sent_ns(), self.io.metrics.edge(self.out.place, header.stream))
-        {
-            self.io.metrics.of(self.out.place).queue_wait(edge, self.began_ns.saturating_sub(sent_ns));
+        self.waited = match (self.io.via(from), self.marks.sent_ns()) {
+            (Via::Local(_) | Via::Lane(_), Some(sent_ns)) => Some((header.stream, sent_ns)),
+            _ => None,
+        };
+        self.began_ns = self.io.now_ns();
+    }
+
+    /// As [`Self::settle`], at the end of a call.
+    pub(crate) fn end_input(&mut self) {
+        if !self.settle_by_heir() {
+            self.settle();
         }
+    }
+
+    /// Ends the input handled last if the frame it emitted last takes its ack over.
+    #[inline(always)]
+    fn settle_by_heir(&mut self) -> bool {
+        let io = &mut *self.io;
+        let settled = self.marks.flags == ONE_ANCHOR && !self.out.attention && self.marks.bequeath(|at| io.staged_here(at));
+        if settled {
+            self.marks.flags = 0;
+        }
+        settled
     }
 
     /// Ends the input handled last: its failure, its acks, its latency. True = the next one may be taken.
@@ -225,10 +259,6 @@ impl<'a> Cx<'a> {
             return self.settle_all();
         }
         self.marks.flags = 0;
-        let io = &mut *self.io;
-        if self.marks.bequeath(|at| io.staged_here(at)) {
-            return true;
-        }
         if let Some((root, xor)) = self.marks.first() {
             self.io.acks.ack(root, xor, self.marks.mask(), self.io.turn_ns);
         }
@@ -238,6 +268,13 @@ impl<'a> Cx<'a> {
 
     #[inline(never)]
     fn settle_all(&mut self) -> bool {
+        if self.is_warming() {
+            // It is no input.
+            self.handled = self.handled.saturating_sub(1);
+            self.end_warm();
+            self.marks = Marks::NONE;
+            self.began_ns = 0;
+        }
         if self.failure.is_some() {
             self.settle_failure();
         }
@@ -379,14 +416,18 @@ impl<'a> Cx<'a> {
             return;
         }
         let now_ns = self.io.now_ns();
-        let metrics = self.io.metrics.of(self.out.place);
         if timed {
-            metrics.execute(now_ns.saturating_sub(self.began_ns));
+            self.io.metrics.of(self.out.place).execute(now_ns.saturating_sub(self.began_ns));
+            if let Some((stream, sent_ns)) = self.waited.take()
+                && let Some(edge) = self.io.metrics.edge(self.out.place, stream)
+            {
+                self.io.metrics.of(self.out.place).queue_wait(edge, self.began_ns.saturating_sub(sent_ns));
+            }
             self.began_ns = 0;
         }
         if let (true, Some(birth_ns)) = (self.out.is_sink, self.marks.birth_ns()) {
             let latency_ns = now_ns.saturating_sub(birth_ns);
-            metrics.end_to_end(latency_ns);
+            self.io.metrics.of(self.out.place).end_to_end(latency_ns);
             self.io.latency_ns.saturating_record(latency_ns);
         }
     }

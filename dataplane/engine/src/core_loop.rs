@@ -7,7 +7,7 @@
 use crate::credit::{CreditIn, SharedLimit, grant};
 use crate::executor::{Executor, run_bytes};
 use crate::io::{Dest, Io, NOWHERE, Via};
-use crate::lane::{LaneIn, unhandle, whole_frames};
+use crate::lane::{LaneIn, LaneOut, unhandle, whole_frames};
 use crate::limits::{PARK_BUSY_NS_MAX, PARK_NS_MAX};
 use crate::metrics::LoopMetrics;
 use crate::plan::Options;
@@ -15,6 +15,7 @@ use crate::program::Check;
 use crate::remote::Remote;
 use crate::stats::{LinkEnded, LoopStats, Shared};
 use crate::wait::{Idle, Pause};
+use crate::warm::WARM_EVERY_NS;
 use crossbeam_queue::ArrayQueue;
 use hdrhistogram::Histogram;
 use saetta_ring::Sleeper;
@@ -118,6 +119,8 @@ pub struct CoreLoop {
     pub(crate) rings_until_ns: u64,
     /// Turns since work was last found.
     pub(crate) idle_turns: u64,
+    /// When spouts are called to keep the caches warm next.
+    pub(crate) warm_ns: u64,
     pub(crate) credit_owed: bool,
     pub(crate) options: Options,
     pub(crate) layout_executors: Vec<saetta_model::parallelism::ExecutorId>,
@@ -231,10 +234,11 @@ impl CoreLoop {
         work += self.receive_lanes();
         work += self.empty_inboxes();
         let spouts_on = self.spouts_on && !self.stopping;
+        let warming = work == 0 && self.is_to_warm(now_ns);
         for place in 0..self.executors.len() {
             let executor = &mut self.executors[place];
             if executor.wants_turn(spouts_on, now_ns) {
-                work += executor.turn(spouts_on, &mut self.io);
+                work += executor.turn(spouts_on, warming, &mut self.io);
                 self.io.flush_lanes();
             }
             if self.executors[place].may_end() && self.io.inbox_is_empty(place) {
@@ -629,6 +633,17 @@ impl CoreLoop {
                 }
             }
         }
+    }
+
+    /// True once in a while without work, on a loop that spins: see `warm.rs`.
+    #[inline]
+    fn is_to_warm(&mut self, now_ns: u64) -> bool {
+        if self.idle_turns == 0 || now_ns < self.warm_ns || !self.idle.never_sleeps() {
+            return false;
+        }
+        self.warm_ns = now_ns + WARM_EVERY_NS;
+        self.io.lanes.iter_mut().for_each(LaneOut::warm);
+        true
     }
 
     /// The loop is over: what it has seen.

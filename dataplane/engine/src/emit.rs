@@ -11,7 +11,7 @@ use crate::limits::PULL_ITEMS_MAX;
 use crate::marks::ONE_ANCHOR;
 use crate::out::Out;
 use saetta_tuple::Emit;
-use saetta_tuple::frame::{ANCHORS_MAX, BLOCK_BYTES, Block, HEADER_BYTES, Header};
+use saetta_tuple::frame::{ANCHORS_MAX, BLOCK_BYTES, Block, HEADER_BYTES, Header, WARM};
 
 /// One output stream of one task.
 pub(crate) struct Output {
@@ -74,10 +74,10 @@ impl<'a> Cx<'a> {
         }
         let declared = &out.outputs[self.first_output + output];
         let (stream, route) = (declared.stream, declared.fixed);
-        if self.marks.flags != 0 || out.attention || !io.has_room_now(route.at) {
+        if self.marks.flags | self.kind != 0 || out.attention || !io.has_room_now(route.at) {
             return self.emit_anchored(output, value);
         }
-        self.write_to::<E, false>(stream, route, value);
+        self.write_to::<E, 0>(stream, route, value);
     }
 
     /// As `emit`, where there are marks: a single anchor is as quick.
@@ -88,7 +88,7 @@ impl<'a> Cx<'a> {
         if self.marks.flags != ONE_ANCHOR || self.out.attention || !self.io.has_room_now(route.at) {
             return self.emit_by_key(output, value);
         }
-        self.write_to::<E, true>(stream, route, value);
+        self.write_to::<E, ONE_ANCHOR>(stream, route, value);
     }
 
     /// As `emit`, where the value says where it goes; or the general way.
@@ -100,40 +100,48 @@ impl<'a> Cx<'a> {
             && let Some(route) = declared.route(value, io)
             && io.has_room_now(route.at)
         {
+            if self.kind != 0 && io.staged_here(route.at).is_none() {
+                // Another worker's caches are its own affair.
+                return;
+            }
             let stream = declared.stream;
-            match self.marks.flags {
-                0 => return self.write_to::<E, false>(stream, route, value),
-                ONE_ANCHOR => return self.write_to::<E, true>(stream, route, value),
+            match self.marks.flags | self.kind {
+                0 => return self.write_to::<E, 0>(stream, route, value),
+                ONE_ANCHOR => return self.write_to::<E, ONE_ANCHOR>(stream, route, value),
+                WARM => return self.write_to::<E, WARM>(stream, route, value),
                 _ => {}
             }
         }
         self.emit_marked(output, value);
     }
 
-    /// Writes a frame to a place that has room, without a block or with that of a single anchor.
+    /// Writes a frame to a place that has room, with these flags: none, a single anchor and its block, or WARM.
     #[inline(always)]
-    fn write_to<E: Emit, const ANCHORED: bool>(&mut self, stream: u16, to: Route, value: &E) {
+    fn write_to<E: Emit, const FLAGS: u16>(&mut self, stream: u16, to: Route, value: &E) {
         let (io, out) = (&mut *self.io, &mut *self.out);
         let staging = &mut io.staging[to.at as usize];
         let start = staging.frames.len();
-        let (edge, flags) = if ANCHORED { (io.acks.edges.edge(), ONE_ANCHOR) } else { (0, 0) };
+        let edge = if FLAGS == ONE_ANCHOR { io.acks.edges.edge() } else { 0 };
         let block = [self.marks.only_block(edge)];
-        let header = Header { len: 0, stream, flags, target: to.target, source: self.task };
-        if let Err(e) = io.encoder.append_frame(header, if ANCHORED { &block } else { &[] }, value, &mut staging.frames) {
+        let header = Header { len: 0, stream, flags: FLAGS, target: to.target, source: self.task };
+        if let Err(e) = io.encoder.append_frame(header, if FLAGS == ONE_ANCHOR { &block } else { &[] }, value, &mut staging.frames) {
             return self.fail(Fail::Drop(e.to_string()));
         }
         let n = staging.frames.len() - start;
         let bit = staging.worker_bit;
         if !io.credits[to.credit as usize].admits(n) {
+            if FLAGS == WARM {
+                return io.staging[to.at as usize].frames.truncate(start);
+            }
             let kept = out.take_back(io, to.at, start);
-            if ANCHORED && kept.is_ok() {
+            if FLAGS == ONE_ANCHOR && kept.is_ok() {
                 self.marks.sent_only(edge, 0);
             }
             return self.note(kept);
         }
         io.credits[to.credit as usize].spend(n);
         out.transferred += 1;
-        if ANCHORED {
+        if FLAGS == ONE_ANCHOR {
             self.marks.sent_only(edge, bit);
             self.marks.lies_at(to.at, start + HEADER_BYTES, start + n);
         }
@@ -178,6 +186,7 @@ impl<'a> Cx<'a> {
         let only = match &mut subscriptions[..] {
             [] => return,
             [only] if out.outbox_bytes == 0 && only.picks_one() => only,
+            _ if self.kind != 0 => return,
             _ => return self.emit_aside(output, value, None),
         };
         let early = match only.reads_archive() {
@@ -191,15 +200,18 @@ impl<'a> Cx<'a> {
             None if single == NOWHERE => io.dests[only.targets[0] as usize].at,
             None => single,
         };
-        if !io.has_room(at) {
-            return self.emit_aside(output, value, early);
+        // One way for both kinds: what a warm call passes by would be cold.
+        if !io.has_room(at) || (self.kind != 0 && (early.is_none() || io.staged_here(at).is_none())) {
+            return if self.kind == 0 {
+                self.emit_aside(output, value, early)
+            };
         }
         if self.marks.is_sampled() {
             self.marks.stamp_sent(io.now_ns());
         }
         let edges = self.marks.new_edges(&mut io.acks.edges);
         let (blocks, n_blocks) = self.marks.blocks(&edges);
-        let header = Header { len: 0, stream, flags: self.marks.flags, target: 0, source: self.task };
+        let header = Header { len: 0, stream, flags: self.marks.flags | self.kind, target: 0, source: self.task };
         let staged = &mut io.staging[at as usize].frames;
         let start = staged.len();
         let archive = match io.encoder.append_frame(header, &blocks[..n_blocks], value, staged) {
@@ -225,6 +237,9 @@ impl<'a> Cx<'a> {
                 out.wait_for_room(at);
             }
             return;
+        }
+        if self.kind != 0 {
+            return io.staging[at as usize].frames.truncate(start);
         }
         let kept = out.take_back(io, at, start);
         if kept.is_ok() {
@@ -266,6 +281,9 @@ impl<'a> Cx<'a> {
 
     /// Emits on the component's `output`-th stream to one task, whatever the groupings.
     pub(crate) fn emit_to<E: Emit>(&mut self, output: usize, target: u32, value: &E) -> Result<(), Fail> {
+        if self.is_warming() {
+            return Ok(());
+        }
         self.out.emitted += 1;
         let sampled = self.out.emitted == self.out.sample_at && self.sample_emit();
         let result = self.write_aside(output, value).and_then(|(mut frame, _)| {
@@ -321,7 +339,7 @@ impl<'a> Cx<'a> {
         let fixed = declared.fixed;
         let staging = &mut io.staging[fixed.at as usize];
         let start = staging.frames.len();
-        let marked = self.marks.flags != 0 || out.attention || out.emitted + 1 == out.sample_at;
+        let marked = self.marks.flags | self.kind != 0 || out.attention || out.emitted + 1 == out.sample_at;
         if marked || start >= staging.room || !io.acks.on {
             return self.emit_tracked_marked(output, id, value);
         }
@@ -372,6 +390,9 @@ impl<'a> Cx<'a> {
     /// Runs `emit` in a tree of its own.
     #[inline(always)]
     pub(crate) fn tracked(&mut self, id: u64, emit: impl FnOnce(&mut Self)) {
+        if self.is_warming() {
+            return emit(self);
+        }
         let tracker = self.out.trackers[self.index];
         if !self.io.acks.on {
             emit(self);
@@ -430,6 +451,10 @@ impl<'a> Cx<'a> {
     /// [`Self::emit_from`].
     pub fn emit_while(&mut self, next: impl FnMut(&mut Cx<'_>) -> bool + Send + 'static) {
         let mut next = next;
+        if self.is_warming() {
+            next(self);
+            return;
+        }
         let mut pull = move |cx: &mut Cx<'_>| {
             for _ in 0..PULL_ITEMS_MAX {
                 // Other pulls wait for this one, not this one for them.

@@ -384,6 +384,7 @@ impl<'a> Builder<'a> {
                 housekeeping_ns: 0,
                 rings_until_ns: 0,
                 idle_turns: 0,
+                warm_ns: 0,
                 credit_owed: false,
                 options: options.clone(),
                 layout_executors: self.executors.iter().map(|(_, id)| *id).collect(),

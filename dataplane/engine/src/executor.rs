@@ -17,7 +17,7 @@ use crate::program::ComponentFactory;
 use crate::stats::{ErrorReport, ExecutorStats};
 use saetta_model::name::Name;
 use saetta_model::parallelism::ExecutorId;
-use saetta_tuple::frame::{CONTROL, END, Frame, Header};
+use saetta_tuple::frame::{CONTROL, END, Frame, Header, WARM};
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -95,10 +95,13 @@ impl Executor {
             done: false,
             finished: making.acker,
         };
+        let tasks: Vec<TaskSlot> = making.id.tasks().map(task).collect();
+        let mut out = out;
+        out.warms = tasks.iter().any(|t| t.component.warms());
         Executor {
             id: making.id,
             out,
-            tasks: making.id.tasks().map(task).collect(),
+            tasks,
             making,
             settled: false,
             drained: false,
@@ -134,14 +137,14 @@ impl Executor {
                 if let Err(why) = slot.component.open(&mut cx) {
                     cx.fail(why);
                 }
-                cx.settle();
+                cx.end_input();
             }
             body(&mut *slot.component, &mut cx)
         }));
         if let Err(payload) = &result {
             cx.fail(Fail::Drop(format!("panic: {}", panic_text(&**payload))));
         }
-        cx.settle();
+        cx.end_input();
         // Settling looks at what it can see; a pause is the executor's.
         cx.out.attention |= cx.io.turn_ns < self.paused_until_ns;
         self.making.stats.in_task.store(0, Ordering::Relaxed);
@@ -233,6 +236,10 @@ impl Executor {
                 break;
             }
             let index = (header.target - self.id.first) as usize;
+            if header.flags & WARM != 0 && !self.out.warms {
+                at += header.frame_bytes();
+                continue;
+            }
             if header.flags & END != 0 {
                 if !self.making.cycle.iter().any(|tasks| tasks.contains(&header.source)) {
                     self.tasks[index].ends.insert(header.source);
@@ -292,7 +299,7 @@ impl Executor {
     }
 
     /// One turn of the parts that need no input: outbox, pulls, signals, ticks, spouts. Returns how much was done.
-    pub(crate) fn turn(&mut self, spouts_on: bool, io: &mut Io) -> usize {
+    pub(crate) fn turn(&mut self, spouts_on: bool, warming: bool, io: &mut Io) -> usize {
         let mut work = self.settle_in(spouts_on, io);
         work += self.out.drain(io);
         work += self.pull(io);
@@ -303,7 +310,8 @@ impl Executor {
             self.ran(io);
         }
         if self.out.is_spout && spouts_on {
-            work += self.ask(io);
+            // By the same way, so that the same stack is touched as well.
+            work += self.ask(io, warming && self.may_warm());
         }
         if self.out.attention {
             self.ready(io);
@@ -463,7 +471,7 @@ impl Executor {
     }
 
     /// Asks each spout task for more, in one call of user code, until it has nothing, an output blocks, or its turn is over.
-    fn ask(&mut self, io: &mut Io) -> usize {
+    fn ask(&mut self, io: &mut Io, warming: bool) -> usize {
         let mut work = 0;
         for index in 0..self.tasks.len() {
             if self.tasks[index].done || (self.out.attention && !self.ready(io)) {
@@ -472,14 +480,24 @@ impl Executor {
             if self.out.trackers.get(index).is_some_and(|t| io.acks.trackers[*t as usize].full()) {
                 continue;
             }
-            let (before, calls) = (self.out.emitted, self.calls_max);
-            let (asked, _) = self.call(io, index, &[], 0, |component, cx| component.ask(calls, cx));
+            let (before, calls) = (self.out.emitted, if warming { 1 } else { self.calls_max });
+            let (asked, _) = self.call(io, index, &[], 0, |component, cx| {
+                if warming {
+                    cx.begin_warm();
+                }
+                component.ask(calls, cx)
+            });
             work += (self.out.emitted - before) as usize;
             if let Some(Asked { busy, done }) = asked {
+                if busy > 0 {
+                    io.flush_lanes();
+                }
+                if warming {
+                    continue;
+                }
                 self.tasks[index].done = done;
                 work += busy as usize + usize::from(done);
                 if busy > 0 {
-                    io.flush_lanes();
                     let took_ns = self.ran(io);
                     adapt(&mut self.calls_max, SPOUT_CALLS_MAX, busy == calls, took_ns);
                 } else if io.now_ns().saturating_sub(io.lap_ns) > IDLE_ASK_NS {
@@ -488,6 +506,11 @@ impl Executor {
             }
         }
         work
+    }
+
+    /// True when its spout tasks may be asked in a warm call: they want it, and nothing holds them up.
+    fn may_warm(&self) -> bool {
+        self.out.warms && self.out.is_spout && !self.out.attention && self.settled && self.out.pace.is_none()
     }
 
     /// Ends tasks that are over, their inbox being empty. Returns how many.

@@ -43,6 +43,11 @@ impl LaneOut {
         true
     }
 
+    /// Keeps what the next push writes in this core's cache.
+    pub(crate) fn warm(&mut self) {
+        self.producer.warm();
+    }
+
     /// Bytes pushed and not yet read at the other end.
     pub(crate) fn unread_bytes(&mut self) -> usize {
         self.producer.unread()

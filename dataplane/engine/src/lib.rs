@@ -40,6 +40,7 @@ mod relief;
 mod remote;
 mod stats;
 mod wait;
+mod warm;
 
 pub use ack::{Reason, TreeFail};
 pub use affinity::{allowed_cores, pin};

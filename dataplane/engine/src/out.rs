@@ -87,6 +87,8 @@ pub(crate) struct Out {
     /// Spouts under `bench`: when the next call is due.
     pub(crate) pace: Option<Pace>,
     pub(crate) is_spout: bool,
+    /// Its component asks for warm calls.
+    pub(crate) warms: bool,
     /// No output has a subscriber: a last bolt, where the latency of a tuple ends.
     pub(crate) is_sink: bool,
     pub(crate) first_task: u32,
@@ -124,6 +126,7 @@ impl Out {
             place: 0,
             pace: None,
             is_spout,
+            warms: false,
             first_task,
             executed: 0,
             emitted: 0,

@@ -64,6 +64,11 @@ impl Idle {
         }
     }
 
+    /// Spins whether or not there is work.
+    pub(crate) fn never_sleeps(&self) -> bool {
+        self.alone && self.mode == WaitMode::Spin
+    }
+
     /// When it has slept: till now there was no work.
     pub(crate) fn woke(&mut self, now_ns: u64) {
         self.idle_ns = now_ns;

@@ -19,6 +19,11 @@ pub trait Spout: Send + Sized + 'static {
     /// True for a spout that emits with message ids ([`Cx::emit_tracked`]) and is told what became of each.
     const TRACKED: bool = false;
 
+    /// True for a spout that keeps its way warm: on a loop that spins (`worker.wait = spin`) and has no work, `next` is called with
+    /// [`Cx::is_warming`]. It must emit what it would emit, by the same code, and change nothing of itself. What it emits goes the same way
+    /// and nothing comes of it: bolts without `WARM` never see it, no tree begins, nothing is counted.
+    const WARM: bool = false;
+
     /// Before the first `next`: open files and sockets here, since `describe` makes no instance. `Fail::Fatal` ends the run.
     fn open(&mut self, cx: &mut Cx<'_, Self>) -> Outcome {
         let _ = cx;
@@ -49,6 +54,10 @@ pub trait Spout: Send + Sized + 'static {
 
 /// A handler of tuples. Which streams it reads is said by [`Handle`], which it emits by [`Emits`].
 pub trait Bolt: Send + Sized + 'static {
+    /// True for a bolt whose handlers are called with the tuples of warm calls ([`Spout::WARM`], [`Cx::is_warming`]): they must change
+    /// nothing. What they emit is warm as well.
+    const WARM: bool = false;
+
     /// Before the first tuple.
     fn open(&mut self, cx: &mut Cx<'_, Self>) -> Outcome {
         let _ = cx;
@@ -149,6 +158,12 @@ impl<B: Bolt> Handle<NoStream> for B {
 pub struct Cx<'a, C>(pub(crate) RawCx<'a>, pub(crate) PhantomData<fn(C)>);
 
 impl<C> Cx<'_, C> {
+    /// True in a call that only keeps the caches warm: see [`Spout::WARM`]. Never without `WARM`.
+    #[inline(always)]
+    pub fn is_warming(&self) -> bool {
+        self.0.is_warming()
+    }
+
     /// Emits on the stream named like the tuple. What finds no room downstream waits with this executor, which takes no input meanwhile; a
     /// value over 4 MiB or an outbox over its bound fails the input.
     #[inline]
@@ -295,6 +310,9 @@ impl<S: Spout> Component for SpoutTask<S> {
     fn ask(&mut self, calls: u32, cx: &mut RawCx<'_>) -> Asked {
         cx.ask(calls, |cx| self.0.next(Cx::wrap(cx)))
     }
+    fn warms(&self) -> bool {
+        S::WARM
+    }
     fn acked(&mut self, ids: &[u64]) {
         ids.iter().for_each(|id| self.0.ack(*id));
     }
@@ -322,6 +340,9 @@ pub(crate) struct BoltTask<B> {
 }
 
 impl<B: Bolt> Component for BoltTask<B> {
+    fn warms(&self) -> bool {
+        B::WARM
+    }
     fn open(&mut self, cx: &mut RawCx<'_>) -> Outcome {
         self.bolt.open(Cx::wrap(cx))
     }

@@ -27,6 +27,8 @@ pub const ANCHORS_SHIFT: u32 = 4;
 pub const ANCHORS_MAX: usize = 4;
 /// The bits of the number of anchor blocks.
 pub const ANCHORS_MASK: u16 = 7 << ANCHORS_SHIFT;
+/// A tuple that keeps the way of others warm: nothing comes of it. Within one process only.
+pub const WARM: u16 = 1 << 7;
 /// The flags a peer may set.
 pub const WIRE_FLAGS: u16 = SAMPLE | END | CONTROL | ANCHORS_MASK;
 /// Bytes of one block.
