@@ -119,6 +119,8 @@ mod tests {
             let mut model: VecDeque<u8> = VecDeque::new();
             let mut next = 0u8;
             for (push, n) in ops {
+                // Writes where nobody reads, whatever the state.
+                p.warm();
                 if push {
                     let bytes: Vec<u8> = (0..n).map(|i| next.wrapping_add(i as u8)).collect();
                     let fits = model.len() + n <= 4096;
