@@ -7,6 +7,7 @@
 //! takes what any other does (`cargo xtask bench idle`, ADR 0008).
 
 use crate::context::Cx;
+use crate::metrics::Sampler;
 use crate::out::Out;
 use saetta_tuple::frame::WARM;
 
@@ -20,6 +21,7 @@ pub(crate) struct Counts {
     transferred: u64,
     executed: u64,
     sample_at: u64,
+    timed: Sampler,
 }
 
 impl Cx<'_> {
@@ -31,14 +33,15 @@ impl Cx<'_> {
 
     /// What is emitted from here on is WARM, until [`Self::end_warm`].
     pub(crate) fn begin_warm(&mut self) {
-        let Out { emitted, transferred, executed, sample_at, .. } = *self.out;
-        self.counts = Counts { emitted, transferred, executed, sample_at };
+        let Out { emitted, transferred, executed, sample_at, timed, .. } = *self.out;
+        self.counts = Counts { emitted, transferred, executed, sample_at, timed };
         self.kind = WARM;
     }
 
     pub(crate) fn end_warm(&mut self) {
-        let Counts { emitted, transferred, executed, sample_at } = self.counts;
-        (self.out.emitted, self.out.transferred, self.out.executed, self.out.sample_at) = (emitted, transferred, executed, sample_at);
+        let Counts { emitted, transferred, executed, sample_at, timed } = self.counts;
+        (self.out.emitted, self.out.transferred, self.out.executed) = (emitted, transferred, executed);
+        (self.out.sample_at, self.out.timed) = (sample_at, timed);
         self.kind = 0;
     }
 }

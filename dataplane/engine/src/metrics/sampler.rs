@@ -8,7 +8,7 @@ pub const SAMPLER_BURST: u32 = 64;
 const MASK_MAX: u32 = (1 << 24) - 1;
 
 /// See the head of this file. Begins with every tuple.
-#[derive(Debug, Default, Clone)]
+#[derive(Debug, Default, Clone, Copy)]
 pub struct Sampler {
     /// One in `mask + 1`, a power of two.
     mask: u32,
