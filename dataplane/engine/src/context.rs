@@ -6,6 +6,7 @@ use crate::ack::Reason;
 use crate::component::{Asked, Fail, Progress};
 use crate::defer::RawAnchor;
 use crate::io::{Io, NOWHERE, Via};
+use crate::ledger::Root;
 use crate::marks::{Marks, ONE_ANCHOR};
 use crate::out::Out;
 use crate::program::DeadInput;
@@ -138,7 +139,7 @@ impl<'a> Cx<'a> {
                 return Err("an emit anchored to an input that has ended, or is another executor's".into());
             };
             if !joined.join(&marks) {
-                return Err("an emit anchored to more than four trees; emit with at most four, in steps if need be".into());
+                return self.join(anchors, body);
             }
         }
         let own = self.marks.leave();
@@ -153,6 +154,40 @@ impl<'a> Cx<'a> {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// As [`Self::anchored_to`], of more trees than a frame has anchors.
+    #[cold]
+    fn join(&mut self, anchors: &[&RawAnchor], body: impl FnOnce(&mut Self)) -> Result<(), Fail> {
+        if self.out.trackers.is_empty() {
+            return Err(
+                "an emit anchored to more than four trees; say so by `const JOINS: bool = true` in its `impl Bolt`, or join four at a time"
+                    .into(),
+            );
+        }
+        // All of them are looked at before one is made to wait.
+        let Some(all) = anchors.iter().map(|anchor| self.marks_of(anchor).copied()).collect::<Option<Vec<Marks>>>() else {
+            return Err("an emit anchored to an input that has ended, or is another executor's".into());
+        };
+        let mut joined: Vec<(Root, u64)> = Vec::new();
+        for (anchor, marks) in anchors.iter().zip(all) {
+            for (root, _) in marks.each() {
+                // One of them waits, whichever holds the root first.
+                if joined.iter().all(|(known, _)| *known != root) {
+                    let edge = self.io.acks.edges.edge();
+                    if self.marks_of(anchor).is_some_and(|marks| marks.add_edges(root, edge, 0)) {
+                        joined.push((root, edge));
+                    }
+                }
+            }
+        }
+        let id = self.out.joins.open(self.index, joined);
+        let own = self.marks.leave();
+        self.tracked(id, body);
+        self.marks = own;
+        // Complete already, where nobody reads the stream or nothing is acked.
+        self.out.attention = true;
         Ok(())
     }
 

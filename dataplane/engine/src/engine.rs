@@ -656,7 +656,7 @@ impl<'a> Builder<'a> {
         let mut own = Vec::new();
         if spec.tracked {
             let slots_max = self.slots_max();
-            let pending_max = options.spout_pending_max_of(&spec.config).unwrap_or(slots_max).min(slots_max);
+            let pending_max = options.spout_pending_max_of(&spec.config).filter(|_| is_spout).unwrap_or(slots_max).min(slots_max);
             for task in id.tasks() {
                 own.push(trackers.len() as u16);
                 let slots = Slots::new(task, slots_max, options.message_timeout_ns, self.seed(u64::from(task) << 32 | l as u64));

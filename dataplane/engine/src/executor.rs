@@ -208,6 +208,9 @@ impl Executor {
             io.acks.drop_trees(*tracker);
         }
         let now_ns = io.now_ns();
+        for root in self.out.joins.give_up(index) {
+            io.acks.fail(root, Reason::Dropped, &format!("{}: the task began anew after a panic", self.out.component), now_ns);
+        }
         for marks in self.out.deferred.give_up(index) {
             let text = format!("{}: the task began anew after a panic", self.out.component);
             marks.each().for_each(|(root, _)| io.acks.fail(root, Reason::Dropped, &text, now_ns));
@@ -293,7 +296,8 @@ impl Executor {
     pub(crate) fn wants_turn(&self, spouts_on: bool, now_ns: u64) -> bool {
         !self.settled
             || self.out.attention
-            || (self.out.is_spout && (spouts_on || !self.out.trackers.is_empty()))
+            || (self.out.is_spout && spouts_on)
+            || !self.out.trackers.is_empty()
             || self.out.deferred.has_signal()
             || now_ns >= self.next_tick_ns
     }
@@ -451,8 +455,14 @@ impl Executor {
         let slot = &mut self.tasks[index];
         // It may have something to say again.
         slot.done &= failed.is_empty();
-        self.out.acked += acked.len() as u64;
-        self.out.trees_failed += failed.len() as u64;
+        if self.out.is_spout {
+            self.out.acked += acked.len() as u64;
+            self.out.trees_failed += failed.len() as u64;
+        } else {
+            let (joins, now_ns) = (&mut self.out.joins, io.turn_ns);
+            acked.iter().for_each(|id| joins.complete(*id, &mut io.acks, now_ns));
+            failed.iter().for_each(|(id, why)| joins.fail(*id, why, &mut io.acks, now_ns));
+        }
         let (acked, _) = self.call(io, index, &[], 0, move |component, _| {
             component.acked(&acked);
             failed.iter().for_each(|(id, why)| component.failed(*id, why));
@@ -518,11 +528,8 @@ impl Executor {
         let mut work = 0;
         for index in 0..self.tasks.len() {
             let slot = &self.tasks[index];
-            let over = if self.out.is_spout {
-                slot.done && self.out.trackers.get(index).is_none_or(|t| io.acks.trackers[*t as usize].quiet())
-            } else {
-                self.has_heard_all(slot) && self.out.deferred.len() == 0
-            };
+            let over = if self.out.is_spout { slot.done } else { self.has_heard_all(slot) && self.out.deferred.len() == 0 };
+            let over = over && self.out.trackers.get(index).is_none_or(|t| io.acks.trackers[*t as usize].quiet());
             if slot.finished || !over || !self.out.is_empty() {
                 continue;
             }

@@ -24,6 +24,7 @@ mod grouping;
 #[expect(unsafe_code, reason = "a frame over a quarter of its ring crosses as a pointer to its bytes")]
 mod handle;
 mod io;
+mod join;
 mod lane;
 #[allow(dead_code, unused_imports, reason = "what the loss of a worker will ask for")]
 mod ledger;

@@ -7,6 +7,7 @@ use crate::context::Cx;
 use crate::defer::Deferred;
 use crate::emit::Output;
 use crate::io::{Io, NOWHERE};
+use crate::join::Joins;
 use crate::marks::Marks;
 use crate::metrics::Sampler;
 use crate::queue::FrameQueue;
@@ -67,6 +68,8 @@ pub(crate) struct Out {
     pub(crate) held: Vec<Marks>,
     /// Inputs whose end comes later, from any thread.
     pub(crate) deferred: Deferred,
+    /// Trees of more inputs than a frame has anchors.
+    pub(crate) joins: Joins,
     /// Workers that frames from the outbox went to since it was last empty.
     drained_mask: u64,
     /// A place that has no room for another frame.
@@ -115,6 +118,7 @@ impl Out {
             pulls: VecDeque::new(),
             held: Vec::new(),
             deferred: Deferred::default(),
+            joins: Joins::default(),
             drained_mask: 0,
             full_at: NOWHERE,
             attention: false,

@@ -58,6 +58,10 @@ pub trait Bolt: Send + Sized + 'static {
     /// nothing. What they emit is warm as well.
     const WARM: bool = false;
 
+    /// True for a bolt that anchors an emit to more than four trees ([`Cx::emit_with`]): the emit then opens a tree of its own, and the joined
+    /// ones wait for it. Each task keeps slots for as many as its part of `worker.pending.max`.
+    const JOINS: bool = false;
+
     /// Before the first tuple.
     fn open(&mut self, cx: &mut Cx<'_, Self>) -> Outcome {
         let _ = cx;
@@ -289,7 +293,7 @@ impl<B: Bolt> Cx<'_, B> {
     /// Emits a tuple anchored to deferred inputs: it is part of the trees of all of them.
     ///
     /// # Errors
-    /// When one has ended, or they belong to more than four trees.
+    /// When one has ended, or they belong to more than four trees and the bolt has no `JOINS`.
     pub fn emit_with<E: Emit>(&mut self, anchors: &[&Anchor<B>], value: &E) -> Outcome
     where
         B: Emits<E::Tuple>,

@@ -83,6 +83,7 @@ impl Topology {
             Arc::new(move || Box::new(BoltTask { bolt: make(), handlers: handlers.clone() }))
         });
         let at = self.add(id, ComponentKind::Bolt, late);
+        self.components[at].spec.tracked = B::JOINS;
         BoltBuilder { inner: Inner { topology: self, at }, handlers }
     }
 

@@ -254,6 +254,88 @@ fn no_tree_is_acked_before_all_of_it_is_handled_however_its_inputs_end() {
     }
 }
 
+/// Joins ten numbers into one tuple, and ends them at once: each waits for it.
+struct Gather {
+    owed: Owed,
+    held: Vec<Anchor<Gather>>,
+}
+impl Bolt for Gather {
+    const JOINS: bool = true;
+}
+impl Emits<Number> for Gather {}
+impl Handle<Number> for Gather {
+    fn on(&mut self, tuple: &ArchivedNumber, cx: &mut Cx<'_, Self>) -> Outcome {
+        self.owed[tuple.n() as usize].store(1, Ordering::SeqCst);
+        self.held.push(cx.defer()?);
+        if self.held.len() == 10 {
+            cx.emit_with(&self.held.iter().collect::<Vec<_>>(), &Number { n: tuple.n() / 10 })?;
+            self.held.drain(..).for_each(Anchor::ack);
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_join_of_more_trees_than_a_frame_has_room_for_stands_for_all_of_them() {
+    const N: u64 = 5_000;
+    for (core, ackers) in [(0, "1"), (1, "2"), (1, "0")] {
+        let (told, owed): (Ledger, Owed) = (Ledger::default(), Arc::new((0..N).map(|_| AtomicU32::new(u32::MAX)).collect()));
+        let mut t = Topology::new();
+        let strict = ackers != "0";
+        let (feed, known) = (Feed::of(N, &told), owed.clone());
+        // Without ackers nothing is waited for.
+        let nothing: Owed = Arc::new((0..N).map(|_| AtomicU32::new(0)).collect());
+        let numbers =
+            t.spout("feed", move || Strict(feed(), if strict { known.clone() } else { nothing.clone() })).core(0).stream::<Number>();
+        let of_gather = owed.clone();
+        let gather = move || Gather { owed: of_gather.clone(), held: Vec::new() };
+        let joined = t.bolt("gather", gather).core(core).input(&numbers, Shuffle).stream::<Number>();
+        let last = move || {
+            let owed = owed.clone();
+            Last::new(move |group, _| {
+                (group * 10..group * 10 + 10).for_each(|n| owed[n as usize].store(0, Ordering::SeqCst));
+                if group % 5 == 0 { Err("not this group".into()) } else { Ok(()) }
+            })
+        };
+        let _ = t.bolt("last", last).core(0).input(&joined, Shuffle);
+        let summary = go(t, &[("topology.acker.executors", ackers)]);
+        once_each(&told, N);
+        let told = told.lock().unwrap();
+        assert_eq!(told.failed.len() as u64, if strict { N / 5 } else { 0 });
+        for (id, why) in &told.failed {
+            assert_eq!((id / 10 % 5, why.reason, why.text.as_str()), (0, Reason::Bolt, "last: not this group"));
+        }
+        assert_eq!(summary.trees.acked, told.acked.len() as u64, "trees of joins are not the spout's");
+    }
+}
+
+#[test]
+fn a_join_wider_than_four_without_the_word_for_it_is_an_error_that_says_it() {
+    let told = Ledger::default();
+    let mut t = Topology::new();
+    let numbers = t.spout("feed", Feed::of(5, &told)).stream::<Number>();
+    struct Five(Vec<Anchor<Five>>);
+    impl Bolt for Five {}
+    impl Emits<Number> for Five {}
+    impl Handle<Number> for Five {
+        fn on(&mut self, tuple: &ArchivedNumber, cx: &mut Cx<'_, Self>) -> Outcome {
+            self.0.push(cx.defer()?);
+            if self.0.len() < 5 {
+                return Ok(());
+            }
+            let joined = cx.emit_with(&self.0.iter().collect::<Vec<_>>(), &Number { n: tuple.n() });
+            let why = joined.expect_err("five trees").to_string();
+            assert!(why.contains("const JOINS: bool = true"), "{why}");
+            self.0.drain(..).for_each(Anchor::ack);
+            Ok(())
+        }
+    }
+    let five = t.bolt("five", || Five(Vec::new())).input(&numbers, Shuffle).stream::<Number>();
+    let _ = t.bolt("last", || Last::new(|_, _| Ok(()))).input(&five, Shuffle);
+    go(t, &[]);
+    assert_eq!(told.lock().unwrap().acked.len(), 5);
+}
+
 #[test]
 fn a_dropped_anchor_fails_its_tree_and_one_acked_from_another_thread_completes_it() {
     let told = Ledger::default();

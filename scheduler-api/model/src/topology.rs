@@ -78,7 +78,7 @@ pub struct ComponentSpec {
     /// Component configuration, text form by key; wins over the topology's.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub config: BTreeMap<String, String>,
-    /// True for a spout that emits with message ids.
+    /// True for a spout that emits with message ids, and for a bolt that opens trees of its own for wide joins.
     #[serde(default)]
     pub tracked: bool,
 }

@@ -448,8 +448,10 @@ impl<B: Bolt> TestBolt<B> {
             };
             (super::component(id, kind, outputs, inputs), code)
         };
+        let mut bolt = component(BOLT, ComponentKind::Bolt, Some(FEEDER), true, factory);
+        bolt.0.tracked = B::JOINS;
         let parts = [
-            component(BOLT, ComponentKind::Bolt, Some(FEEDER), true, factory),
+            bolt,
             component(CAPTURED, ComponentKind::Bolt, Some(BOLT), false, self.captured.factory()),
             component(FEEDER, ComponentKind::Spout, None, true, self.feed.factory()),
         ];
