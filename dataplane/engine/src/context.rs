@@ -135,9 +135,7 @@ impl<'a> Cx<'a> {
     pub fn anchored_to(&mut self, anchors: &[&RawAnchor], body: impl FnOnce(&mut Self)) -> Result<(), Fail> {
         let mut joined = Marks::NONE;
         for anchor in anchors {
-            let Some(marks) = self.marks_of(anchor).copied() else {
-                return Err("an emit anchored to an input that has ended, or is another executor's".into());
-            };
+            let marks = self.held_marks(anchor)?;
             if !joined.join(&marks) {
                 return self.join(anchors, body);
             }
@@ -167,9 +165,7 @@ impl<'a> Cx<'a> {
             );
         }
         // All of them are looked at before one is made to wait.
-        let Some(all) = anchors.iter().map(|anchor| self.marks_of(anchor).copied()).collect::<Option<Vec<Marks>>>() else {
-            return Err("an emit anchored to an input that has ended, or is another executor's".into());
-        };
+        let all = anchors.iter().map(|anchor| self.held_marks(anchor)).collect::<Result<Vec<Marks>, Fail>>()?;
         let mut joined: Vec<(Root, u64)> = Vec::new();
         for (anchor, marks) in anchors.iter().zip(all) {
             for (root, _) in marks.each() {
@@ -189,6 +185,12 @@ impl<'a> Cx<'a> {
         // Complete already, where nobody reads the stream or nothing is acked.
         self.out.attention = true;
         Ok(())
+    }
+
+    /// A copy of the marks that an anchor holds, or why it holds none.
+    fn held_marks(&mut self, anchor: &RawAnchor) -> Result<Marks, Fail> {
+        let marks = self.marks_of(anchor).copied();
+        marks.ok_or_else(|| "an emit anchored to an input that has ended, or is another executor's".into())
     }
 
     /// The marks of a deferred input: those of this call are filed at its end.

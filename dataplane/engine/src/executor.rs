@@ -86,7 +86,7 @@ pub(crate) struct Executor {
 }
 
 impl Executor {
-    pub(crate) fn new(making: Making, out: Out) -> Self {
+    pub(crate) fn new(making: Making, mut out: Out) -> Self {
         let task = |_| TaskSlot {
             component: (making.factory)(),
             opened: false,
@@ -96,7 +96,6 @@ impl Executor {
             finished: making.acker,
         };
         let tasks: Vec<TaskSlot> = making.id.tasks().map(task).collect();
-        let mut out = out;
         out.warms = tasks.iter().any(|t| t.component.warms());
         Executor {
             id: making.id,
@@ -207,14 +206,12 @@ impl Executor {
         if let Some(tracker) = self.out.trackers.get(index) {
             io.acks.drop_trees(*tracker);
         }
-        let now_ns = io.now_ns();
-        for root in self.out.joins.give_up(index) {
-            io.acks.fail(root, Reason::Dropped, &format!("{}: the task began anew after a panic", self.out.component), now_ns);
-        }
+        let mut roots = self.out.joins.give_up(index);
         for marks in self.out.deferred.give_up(index) {
-            let text = format!("{}: the task began anew after a panic", self.out.component);
-            marks.each().for_each(|(root, _)| io.acks.fail(root, Reason::Dropped, &text, now_ns));
+            roots.extend(marks.each().map(|(root, _)| root));
         }
+        let (now_ns, text) = (io.now_ns(), format!("{}: the task began anew after a panic", self.out.component));
+        roots.into_iter().for_each(|root| io.acks.fail(root, Reason::Dropped, &text, now_ns));
     }
 
     /// Looks again at what keeps the executor from taking input. True = nothing does.

@@ -21,17 +21,25 @@ struct Told {
 }
 type Ledger = Arc<Mutex<Told>>;
 
-/// Emits the numbers below `end`, each with itself as message id.
+/// What is still owed to the tree of each number.
+type Owed = Arc<Vec<AtomicU32>>;
+
+/// Emits the numbers below `end`, each with itself as message id. One may be acked only when nothing is owed to its tree, where that is known.
 struct Feed {
     next: u64,
     end: u64,
     told: Ledger,
+    owed: Owed,
 }
 
 impl Feed {
-    fn of(end: u64, told: &Ledger) -> impl Fn() -> Self + Send + Sync + 'static {
-        let told = told.clone();
-        move || Feed { next: 0, end, told: told.clone() }
+    fn of(end: u64, told: &Ledger) -> impl Fn() -> Self + Send + Sync + use<> {
+        Feed::owing(end, told, &Owed::default())
+    }
+
+    fn owing(end: u64, told: &Ledger, owed: &Owed) -> impl Fn() -> Self + Send + Sync + use<> {
+        let (told, owed) = (told.clone(), owed.clone());
+        move || Feed { next: 0, end, told: told.clone(), owed: owed.clone() }
     }
 }
 
@@ -47,6 +55,9 @@ impl Spout for Feed {
         Ok(Busy)
     }
     fn ack(&mut self, id: u64) {
+        if let Some(owed) = self.owed.get(id as usize) {
+            assert_eq!(owed.load(Ordering::SeqCst), 0, "{id} was acked before all of it was handled");
+        }
         self.told.lock().unwrap().acked.push(id);
     }
     fn fail(&mut self, id: u64, why: &TreeFail) {
@@ -124,31 +135,6 @@ fn complete_trees_are_acked_and_failed_ones_fail_with_the_component_and_its_word
     }
 }
 
-/// What is still owed to the tree of each number.
-type Owed = Arc<Vec<AtomicU32>>;
-
-/// As `Feed`; a number may be acked only when nothing is owed to its tree.
-struct Strict(Feed, Owed);
-impl Emits<Number> for Strict {}
-impl Spout for Strict {
-    const TRACKED: bool = true;
-    fn next(&mut self, cx: &mut Cx<'_, Self>) -> std::result::Result<Progress, Fail> {
-        if self.0.next == self.0.end {
-            return Ok(Done);
-        }
-        cx.emit_tracked(self.0.next, &Number { n: self.0.next });
-        self.0.next += 1;
-        Ok(Busy)
-    }
-    fn ack(&mut self, id: u64) {
-        assert_eq!(self.1[id as usize].load(Ordering::SeqCst), 0, "{id} was acked before all of it was handled");
-        self.0.ack(id);
-    }
-    fn fail(&mut self, id: u64, why: &TreeFail) {
-        self.0.fail(id, why);
-    }
-}
-
 /// Passes a number on in as many ways as an input may end after it emitted one tuple or more.
 struct Relay {
     owed: Owed,
@@ -213,10 +199,7 @@ fn no_tree_is_acked_before_all_of_it_is_handled_however_its_inputs_end() {
             }
         };
         let mut t = Topology::new();
-        let numbers = {
-            let (feed, owed) = (Feed::of(N, &told), owed.clone());
-            t.spout("feed", move || Strict(feed(), owed.clone())).core(0).stream::<Number>()
-        };
+        let numbers = t.spout("feed", Feed::owing(N, &told, &owed)).core(0).stream::<Number>();
         let relay = |owed: &Owed| {
             let (owed, late) = (owed.clone(), late.clone());
             move || Relay { owed: owed.clone(), late: late.clone() }
@@ -282,11 +265,9 @@ fn a_join_of_more_trees_than_a_frame_has_room_for_stands_for_all_of_them() {
         let (told, owed): (Ledger, Owed) = (Ledger::default(), Arc::new((0..N).map(|_| AtomicU32::new(u32::MAX)).collect()));
         let mut t = Topology::new();
         let strict = ackers != "0";
-        let (feed, known) = (Feed::of(N, &told), owed.clone());
         // Without ackers nothing is waited for.
-        let nothing: Owed = Arc::new((0..N).map(|_| AtomicU32::new(0)).collect());
-        let numbers =
-            t.spout("feed", move || Strict(feed(), if strict { known.clone() } else { nothing.clone() })).core(0).stream::<Number>();
+        let known = if strict { owed.clone() } else { Owed::default() };
+        let numbers = t.spout("feed", Feed::owing(N, &told, &known)).core(0).stream::<Number>();
         let of_gather = owed.clone();
         let gather = move || Gather { owed: of_gather.clone(), held: Vec::new() };
         let joined = t.bolt("gather", gather).core(core).input(&numbers, Shuffle).stream::<Number>();
