@@ -3,7 +3,7 @@
 use crate::ack::{Acks, Road, Tracker};
 use crate::affinity::pin;
 use crate::component::Component;
-use crate::core_loop::{Command, CoreLoop, LaneFrom, Links, Seen};
+use crate::core_loop::{Command, CoreLoop, LaneFrom, Seen};
 use crate::credit::{CreditIn, CreditOut, SharedLimit};
 use crate::drain::DrainWatch;
 use crate::emit::{Output, Route};
@@ -13,6 +13,7 @@ use crate::io::{Dest, Inbox, Io, NOWHERE, places};
 use crate::lane::{LaneIn, LaneOut, lane};
 use crate::ledger::{Edges, Ledger, Slots};
 use crate::limits::{COMMANDS_MAX, CONTROL_RING_BYTES, CONTROL_STAGING_BYTES_MAX, LOOPS_MAX};
+use crate::links::Links;
 use crate::metrics::{EdgeDesc, ExecutorDesc, LoopReader, MetricsSnapshot, loop_metrics, metrics_bytes};
 use crate::out::{Out, Pace};
 use crate::plan::{EnginePlan, LoopAt, PanicPolicy, PlanError};

@@ -5,7 +5,8 @@
 //! written by a user has no such outputs, so there a claim finds nothing.
 
 use crate::context::Cx;
-use crate::core_loop::{CoreLoop, Links};
+use crate::core_loop::CoreLoop;
+use crate::links::Links;
 use std::any::TypeId;
 
 /// Names an output that belongs to no type yet.
