@@ -144,6 +144,7 @@ impl<'a> Cx<'a> {
         self.marks = joined;
         body(self);
         let joined = std::mem::replace(&mut self.marks, own);
+        self.out.emitted_for_deferred();
         for (root, xor) in joined.each() {
             // One of them is told, whichever holds the root first.
             for anchor in anchors {
@@ -395,6 +396,7 @@ impl<'a> Cx<'a> {
         let marks = self.marks.leave();
         if let Some(place) = self.deferred.take() {
             self.out.deferred.fill(place, marks);
+            self.out.emitted_for_deferred();
         }
     }
 

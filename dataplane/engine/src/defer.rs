@@ -169,6 +169,11 @@ impl Deferred {
         (place.used && !place.given_up && place.turn == anchor.turn).then_some(&mut place.marks)
     }
 
+    /// Frames of any of them went to these workers.
+    pub(crate) fn add_mask(&mut self, bits: u64) {
+        self.places.iter_mut().filter(|place| place.used).for_each(|place| place.marks.add_mask(bits));
+    }
+
     /// The next signal, with the task and the marks it is about. An end frees the place.
     pub(crate) fn next(&mut self) -> Option<(usize, Marks, End)> {
         let mailbox = self.mailbox.as_ref()?;

@@ -404,7 +404,7 @@ impl<'a> Cx<'a> {
         self.marks.begin_tree(root);
         emit(self);
         let (xor, mask) = self.marks.end_tree();
-        self.io.acks.init(tracker, root, xor, mask, now_ns);
+        self.out.begin(self.io, tracker, root, xor, mask);
         if self.failure.is_some() {
             self.fail_tree(tracker, root);
         }

@@ -30,7 +30,7 @@ pub(crate) struct Staging {
     watermark: usize,
     /// A larger frame crosses by handle.
     frame_max: usize,
-    /// Bit of the worker that runs the place, for the masks of acks.
+    /// Bit of the worker that runs the place, for the masks of acks; 0 while a place elsewhere is closed. See [`crate::worker_bit`].
     pub(crate) worker_bit: u64,
 }
 
@@ -197,11 +197,12 @@ impl Io {
         self.staging.push(closed());
     }
 
-    /// Opens or closes a remote loop's place.
-    pub(crate) fn set_link(&mut self, remote: usize, link: Option<saetta_transport::LinkId>) {
-        self.remotes[remote].link = link;
+    /// Opens a remote loop's place, for the incarnation that `worker_bit` stands for, or closes it.
+    pub(crate) fn set_link(&mut self, remote: usize, link: Option<(saetta_transport::LinkId, u64)>) {
+        self.remotes[remote].link = link.map(|(link, _)| link);
         let at = self.remote_place(remote);
         self.staging[at].room = if link.is_some() { REMOTE_STAGING_BYTES_MAX } else { 0 };
+        self.staging[at].worker_bit = link.map_or(0, |(_, worker_bit)| worker_bit);
     }
 
     /// True when one more frame may be written for this place (credit aside).

@@ -3,6 +3,7 @@
 //! Before: `core_loop.rs` takes its turn, or was given a connection. After: `saetta-transport` has the frames, or `receive.rs` those that came.
 
 use crate::core_loop::CoreLoop;
+use crate::loss::worker_bit;
 use crate::program::Check;
 use crate::receive::{Receiver, discard};
 use crate::stats::LinkEnded;
@@ -114,7 +115,7 @@ impl CoreLoop {
                     self.remote_of_link.resize(link.place() + 1, None);
                 }
                 self.remote_of_link[link.place()] = Some(number as u16);
-                self.io.set_link(number, Some(link));
+                self.io.set_link(number, Some((link, worker_bit(peer.index, peer.start))));
                 self.io.remotes[number].leaving = false;
                 let lane = self.lanes_in.len() + 1 + number;
                 for place in 0..self.executors.len() {

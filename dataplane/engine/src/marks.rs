@@ -139,7 +139,8 @@ impl Marks {
     /// An input whose frames all stay in this worker need not be acked: the last of them takes over what its ack would say, the XOR of its edge
     /// and of those of the others, so that their acks together are its own. True = done, and the input is settled. Its tree cannot complete
     /// any earlier: until the last frame is acked, the ledger misses what only that frame knows. `staging` gives the bytes staged for a place
-    /// of this worker, and the worker's bit; it has not been moved on if it ends where it did.
+    /// of this worker, and the worker's bit; it has not been moved on if it ends where it did. An ack that names any other worker is
+    /// sent: the ledger must know where the tree has been, and that this worker has it is known, since somebody sent the input here.
     #[inline(always)]
     pub(crate) fn bequeath<'s>(&mut self, staging: impl FnOnce(u16) -> Option<(&'s mut [u8], u64)>) -> bool {
         let Heir { at, edge_at, end } = self.heir;
@@ -266,5 +267,74 @@ impl Marks {
             self.mask |= mask;
         }
         at.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HERE: u64 = 1 << 3;
+    const ELSEWHERE: u64 = 1 << 4;
+    const PLACE: u16 = 1;
+    const OWN_EDGE: u64 = 0x0F;
+
+    /// Marks of an input with one anchor.
+    fn input() -> Marks {
+        let mut marks = Marks::NONE;
+        marks.begin_tree(Root::from_bits(1 << 44 | 7).unwrap());
+        marks.sent_only(OWN_EDGE, 0);
+        marks
+    }
+
+    /// Emits a frame with that edge to a place of this worker: its block ends what is staged.
+    fn emit_here(marks: &mut Marks, staged: &mut Vec<u8>, edge: u64) {
+        let start = staged.len();
+        staged.extend_from_slice(&[0; HEADER_BYTES + BLOCK_BYTES / 2]);
+        staged.extend_from_slice(&edge.to_le_bytes());
+        marks.sent_only(edge, HERE);
+        marks.lies_at(PLACE, start + HEADER_BYTES, staged.len());
+    }
+
+    fn bequeath(marks: &mut Marks, staged: &mut [u8]) -> bool {
+        marks.bequeath(|at| (at == PLACE).then_some((staged, HERE)))
+    }
+
+    #[test]
+    fn the_last_frame_takes_over_the_ack_of_an_input_that_stays_in_its_worker() {
+        let (mut marks, mut staged) = (input(), Vec::new());
+        emit_here(&mut marks, &mut staged, 0x30);
+        emit_here(&mut marks, &mut staged, 0x50);
+        assert!(bequeath(&mut marks, &mut staged));
+        let edge = u64::from_le_bytes(*staged.last_chunk().unwrap());
+        assert_eq!(edge, OWN_EDGE ^ 0x30, "what the ledger is owed besides the first frame's edge");
+    }
+
+    #[test]
+    fn an_ack_that_names_another_worker_is_not_taken_over() {
+        let (mut marks, mut staged) = (input(), Vec::new());
+        marks.sent_only(0x30, ELSEWHERE);
+        emit_here(&mut marks, &mut staged, 0x50);
+        let before = staged.clone();
+        assert!(!bequeath(&mut marks, &mut staged), "an earlier frame left the worker");
+        assert_eq!(staged, before);
+        // Nor is one whose frame left by the general way, or went to where a deferred input's did.
+        let (mut marks, mut staged) = (input(), Vec::new());
+        marks.sent([0x30, 0, 0, 0], ELSEWHERE);
+        emit_here(&mut marks, &mut staged, 0x50);
+        assert!(!bequeath(&mut marks, &mut staged));
+        let (mut marks, mut staged) = (input(), Vec::new());
+        emit_here(&mut marks, &mut staged, 0x50);
+        marks.add_mask(ELSEWHERE);
+        assert!(!bequeath(&mut marks, &mut staged));
+    }
+
+    #[test]
+    fn a_last_frame_that_left_the_worker_takes_nothing_over() {
+        let (mut marks, mut staged) = (input(), Vec::new());
+        emit_here(&mut marks, &mut staged, 0x50);
+        marks.sent_only(0x30, ELSEWHERE);
+        marks.lies_at(PLACE + 1, HEADER_BYTES, HEADER_BYTES + BLOCK_BYTES);
+        assert!(!bequeath(&mut marks, &mut staged));
     }
 }

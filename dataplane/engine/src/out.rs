@@ -8,6 +8,7 @@ use crate::defer::Deferred;
 use crate::emit::Output;
 use crate::io::{Io, NOWHERE};
 use crate::join::Joins;
+use crate::ledger::Root;
 use crate::marks::Marks;
 use crate::metrics::Sampler;
 use crate::queue::FrameQueue;
@@ -49,6 +50,14 @@ impl Pace {
     }
 }
 
+/// A tree that its ledger has not been told of.
+struct Begun {
+    tracker: u16,
+    root: Root,
+    xor: u64,
+    mask: u64,
+}
+
 /// See the head of this file.
 pub(crate) struct Out {
     pub(crate) component: Name,
@@ -66,12 +75,16 @@ pub(crate) struct Out {
     pub(crate) pulls: VecDeque<LeftPull>,
     /// Inputs that are handled, and whose frames are partly in the outbox: their acks wait for it.
     pub(crate) held: Vec<Marks>,
+    /// Trees whose first frames are partly in the outbox: their inits wait for it, so that they name the workers these go to.
+    begun: Vec<Begun>,
     /// Inputs whose end comes later, from any thread.
     pub(crate) deferred: Deferred,
     /// Trees of more inputs than a frame has anchors.
     pub(crate) joins: Joins,
     /// Workers that frames from the outbox went to since it was last empty.
     drained_mask: u64,
+    /// Frames of inputs whose end comes later may be in the outbox.
+    deferred_wait: bool,
     /// A place that has no room for another frame.
     full_at: u16,
     /// Something is to be looked at before the next input: one of the above, a failure, a tracker.
@@ -117,9 +130,11 @@ impl Out {
             drained_bytes: 0,
             pulls: VecDeque::new(),
             held: Vec::new(),
+            begun: Vec::new(),
             deferred: Deferred::default(),
             joins: Joins::default(),
             drained_mask: 0,
+            deferred_wait: false,
             full_at: NOWHERE,
             attention: false,
             ends_sent: vec![false; n_tasks],
@@ -283,9 +298,31 @@ impl Out {
         given_up
     }
 
-    /// Every frame of the held inputs has entered a lane: their acks may leave.
+    /// The emit of a tree is over: its ledger is told, once every frame of it has entered a lane.
+    #[inline]
+    pub(crate) fn begin(&mut self, io: &mut Io, tracker: u16, root: Root, xor: u64, mask: u64) {
+        if self.outbox_bytes == 0 || xor == 0 {
+            io.acks.init(tracker, root, xor, mask, io.turn_ns);
+        } else {
+            self.begun.push(Begun { tracker, root, xor, mask });
+        }
+    }
+
+    /// Frames were emitted for deferred inputs: their marks are told where those went that wait now.
+    pub(crate) fn emitted_for_deferred(&mut self) {
+        self.deferred_wait |= self.outbox_bytes != 0;
+    }
+
+    /// Every frame of the held inputs has entered a lane: their acks may leave. What is not handled yet learns where its frames went.
     fn release_acks(&mut self, io: &mut Io) {
         let bits = std::mem::take(&mut self.drained_mask);
+        for Begun { tracker, root, xor, mask } in self.begun.drain(..) {
+            io.acks.init(tracker, root, xor, mask | bits, io.turn_ns);
+        }
+        self.pulls.iter_mut().for_each(|pull| pull.marks.add_mask(bits));
+        if std::mem::take(&mut self.deferred_wait) {
+            self.deferred.add_mask(bits);
+        }
         for mut marks in self.held.drain(..) {
             marks.add_mask(bits);
             let (mask, now_ns) = (marks.mask(), io.turn_ns);

@@ -60,7 +60,7 @@ pub struct Options {
     pub panic_policy: PanicPolicy,
     /// `topology.tick.tuple.freq.secs` of components that do not say otherwise.
     pub tick_ns: Option<u64>,
-    /// This worker's bit in the masks of acks.
+    /// This worker's bit in the masks of acks: [`crate::worker_bit`] of its incarnation.
     pub worker_bit: u64,
     /// What random numbers begin with.
     pub seed: u64,

@@ -115,6 +115,7 @@ impl Watchdog {
         let layout = Layout::new(&program.spec, &config).map_err(|e| WorkerError::Topology(e.to_string()))?;
         let mut options = Options::from_config(&config)?;
         options.alone = own.share <= 1;
+        options.worker_bit = saetta_engine::worker_bit(own.index, args.start);
         let memory_max = options.memory_bytes;
         let rule = LoopRule::new(&program.spec, &layout, &config);
         let plan = place::plan(layout.clone(), options, &rule, &assignment, &own).map_err(WorkerError::Topology)?;
