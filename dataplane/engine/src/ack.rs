@@ -14,6 +14,8 @@ use saetta_ring::prefetch;
 use saetta_tuple::frame::{BLOCK_BYTES, CONTROL, Frame, HEADER_BYTES, Header, frame_bytes};
 use std::fmt;
 
+mod lost;
+
 /// Why a tree failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Reason {
@@ -187,6 +189,14 @@ impl Tracker {
         self.births_seen = self.births.iter().fold(0, |seen, (root, _)| seen | 1 << (root.slot() % 64));
     }
 
+    /// Fails all that is open: nobody knows any more what became of it.
+    fn fail_all(&mut self, reason: Reason) {
+        let Tracker { slots, failed, .. } = self;
+        slots.drain_open(|_, id| failed.push((id, TreeFail { reason, text: String::new() })));
+        self.births.clear();
+        self.births_seen = 0;
+    }
+
     #[cold]
     fn fail(&mut self, root: Root, why: TreeFail) {
         if let Some(id) = self.slots.close(root) {
@@ -342,6 +352,8 @@ pub(crate) struct Acks {
     congested: bool,
     /// Probes that came, for executors of this loop.
     pub(crate) probes: Vec<Probe>,
+    /// Whose bits fail the trees they come with.
+    gone: lost::Gone,
 }
 
 impl Acks {
@@ -355,6 +367,7 @@ impl Acks {
         lanes_in: Vec<LaneIn>,
         edges: Edges,
         on: bool,
+        timeout_ns: u64,
     ) -> Self {
         let lanes = lanes.into_iter().map(|lane| ControlOut { lane, batch: Batch::default(), flush_at: CONTROL_WATERMARK_BYTES }).collect();
         let (remotes, lost, dropped, applied, staged) = (Vec::new(), 0, 0, 0, false);
@@ -377,6 +390,7 @@ impl Acks {
             held_ns: 0,
             congested: false,
             probes: Vec::new(),
+            gone: lost::Gone::new(timeout_ns),
         }
     }
 
@@ -416,7 +430,7 @@ impl Acks {
             Road::Here(ledger) => {
                 let step = self.ledgers[ledger as usize].init(root, xor, mask);
                 if step != Step::Open {
-                    self.step(step, root, now_ns);
+                    self.step(step, root, mask, now_ns);
                 }
             }
             road => self.send(road, kind::INITS, root, xor, mask),
@@ -441,7 +455,7 @@ impl Acks {
             Road::Here(ledger) => {
                 let step = self.ledgers[ledger as usize].ack(root, xor, mask);
                 if step != Step::Open {
-                    self.step(step, root, now_ns);
+                    self.step(step, root, mask, now_ns);
                 }
             }
             road => self.send(road, kind::ACKS, root, xor, mask),
@@ -478,15 +492,15 @@ impl Acks {
         }
     }
 
-    /// What a ledger said to an init or an ack.
+    /// What a ledger said to an init or an ack with this mask.
     #[inline]
-    fn step(&mut self, step: Step, root: Root, now_ns: u64) {
+    fn step(&mut self, step: Step, root: Root, mask: u64, now_ns: u64) {
         match step {
             Step::Complete => match self.owner_at[root.owner() as usize] {
                 Road::Here(tracker) => self.trackers[tracker as usize].complete(root, now_ns),
                 road => self.send(road, kind::COMPLETE, root, 0, 0),
             },
-            Step::Failed => self.tell_failed(root, Reason::WorkerLost, "", now_ns),
+            Step::Failed => self.tell_failed(root, self.gone.reason(mask), "", now_ns),
             Step::Open | Step::Stale => {}
         }
     }
@@ -705,7 +719,7 @@ impl Acks {
             self.applied += 1;
             match ledger.ack(root, xor, mask) {
                 Step::Complete => tracker.complete(root, now_ns),
-                Step::Failed => tracker.fail(root, TreeFail { reason: Reason::WorkerLost, text: String::new() }),
+                Step::Failed => tracker.fail(root, TreeFail { reason: self.gone.reason(mask), text: String::new() }),
                 Step::Open | Step::Stale => {}
             }
         }
@@ -730,7 +744,7 @@ impl Acks {
         self.applied += 1;
         let step = if of == kind::ACKS { ledger.ack(root, xor, mask) } else { ledger.init(root, xor, mask) };
         if step != Step::Open {
-            self.step(step, root, now_ns);
+            self.step(step, root, mask, now_ns);
         }
     }
 

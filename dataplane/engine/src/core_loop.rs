@@ -52,6 +52,16 @@ pub enum Command {
     },
     /// The route table of executors elsewhere: (executor's place in the layout, its placement and loop).
     Routes(Vec<crate::plan::RemoteExecutor>),
+    /// An incarnation of another worker is gone for good: a later start of its placement was seen, or the newest assignment names the
+    /// placement no more. Its trees fail; links of it or an earlier one are closed. Comes before any link of a later one.
+    Lost {
+        /// Placement id.
+        placement: u64,
+        /// Start number.
+        start: u64,
+        /// Index in the assignment.
+        index: u32,
+    },
     /// Say goodbye to peers, flush, end the loop.
     Stop,
 }
@@ -167,6 +177,7 @@ impl CoreLoop {
                 Command::Drained(components) => self.executors.iter_mut().for_each(|e| e.hear_drained(&components)),
                 Command::AddLink { socket, peer } => self.add_link(links, socket, peer),
                 Command::Routes(remotes) => self.route(links, &remotes),
+                Command::Lost { placement, start, index } => self.lose_worker(links, placement, start, index),
                 Command::Stop => self.stopping = true,
             }
         }
@@ -271,6 +282,7 @@ impl CoreLoop {
                 executor.keep_metrics(&self.io, now_ns);
             }
             self.look_for_rings(now_ns);
+            self.io.acks.forget_lost(now_ns);
             self.io.lap_ns();
             self.io.metrics.turn(self.io.lap_ns);
         }
@@ -286,6 +298,9 @@ impl CoreLoop {
         self.stats.pending_trees.store(self.io.acks.pending(), Ordering::Relaxed);
         self.stats.trees_dropped.store(self.io.acks.dropped, Ordering::Relaxed);
         self.stats.acks_lost.store(self.io.acks.lost, Ordering::Relaxed);
+        let (at_once, later) = self.io.acks.failed_by_loss();
+        self.stats.trees_lost.store(at_once, Ordering::Relaxed);
+        self.stats.trees_lost_later.store(later, Ordering::Relaxed);
         self.stats.discarded.store(self.discarded, Ordering::Relaxed);
         self.stats.sent_bytes.store(self.io.sent_bytes, Ordering::Relaxed);
         self.stats.received_bytes.store(self.received_bytes, Ordering::Relaxed);

@@ -528,6 +528,8 @@ impl<'a> Builder<'a> {
             given_up: AtomicU64::new(0),
             trees_dropped: AtomicU64::new(0),
             acks_lost: AtomicU64::new(0),
+            trees_lost: AtomicU64::new(0),
+            trees_lost_later: AtomicU64::new(0),
             ended: AtomicBool::new(false),
             thread: AtomicU32::new(0),
             executors,
@@ -599,7 +601,8 @@ impl<'a> Builder<'a> {
         let lanes = lane_numbers.iter().map(|to| outs[*to].take().expect("one lane per pair")).collect();
         let lanes_in = lane_numbers.iter().map(|from| ins[*from].take().expect("one lane per pair")).collect();
         let on = self.plan.layout.components.iter().any(|c| c.kind == ComponentKind::Acker && !c.executors.is_empty());
-        Acks::new(trackers, ledgers, ledger_of, owner_at, lanes, lanes_in, Edges::new(self.seed(1 + l as u64)), on)
+        let timeout_ns = self.plan.options.message_timeout_ns;
+        Acks::new(trackers, ledgers, ledger_of, owner_at, lanes, lanes_in, Edges::new(self.seed(1 + l as u64)), on, timeout_ns)
     }
 
     /// True for components whose tasks open trees.

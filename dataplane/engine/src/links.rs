@@ -117,6 +117,7 @@ impl CoreLoop {
                 self.remote_of_link[link.place()] = Some(number as u16);
                 self.io.set_link(number, Some((link, worker_bit(peer.index, peer.start))));
                 self.io.remotes[number].leaving = false;
+                self.io.remotes[number].start = Some(peer.start);
                 let lane = self.lanes_in.len() + 1 + number;
                 for place in 0..self.executors.len() {
                     let held = self.io.inboxes[place].lanes[lane].bytes() as u64;

@@ -13,6 +13,8 @@ pub(crate) struct Remote {
     pub(crate) placement: u64,
     /// Loop there.
     pub(crate) on_loop: u32,
+    /// Start number of the worker it was linked with last.
+    pub(crate) start: Option<u64>,
     /// The link, while there is one.
     pub(crate) link: Option<LinkId>,
     /// The goodbye is said on this link: nothing more is staged.
@@ -23,6 +25,6 @@ pub(crate) struct Remote {
 
 impl Remote {
     pub(crate) fn new(placement: u64, on_loop: u32) -> Self {
-        Remote { placement, on_loop, link: None, leaving: false, early: BTreeMap::new() }
+        Remote { placement, on_loop, start: None, link: None, leaving: false, early: BTreeMap::new() }
     }
 }

@@ -62,6 +62,10 @@ pub struct LoopStats {
     pub trees_dropped: AtomicU64,
     /// Acks and failures of trees that had nowhere to go: such trees time out.
     pub acks_lost: AtomicU64,
+    /// Trees that failed when a worker, or the connection its acks came by, was lost: those that had been in it, and some of them were safe.
+    pub trees_lost: AtomicU64,
+    /// As `trees_lost`, for up to a message timeout after it, because something came of them that named the lost worker.
+    pub trees_lost_later: AtomicU64,
     /// Every task of the loop has ended and nothing waits.
     pub ended: AtomicBool,
     /// The kernel's id of the loop's thread; 0 before it runs and after.

@@ -21,6 +21,14 @@ pub(crate) struct Other {
     name: String,
 }
 
+/// An incarnation that is gone for good: every ledger is to fail its trees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Gone {
+    pub(crate) placement: u64,
+    pub(crate) start: u64,
+    pub(crate) index: u32,
+}
+
 /// See the head of this file.
 pub(crate) struct Peers {
     own_index: u32,
@@ -32,6 +40,8 @@ pub(crate) struct Peers {
     links: BTreeSet<TargetKey>,
     /// Highest start number seen, by placement id. A lower one is a process that was declared lost.
     starts: BTreeMap<u64, u64>,
+    /// Not yet told to the loops. At most two for each placement and event.
+    gone: Vec<Gone>,
     /// Told to stop: nobody is let in any more.
     pub(crate) leaving: bool,
 }
@@ -45,20 +55,27 @@ impl Peers {
             others: BTreeMap::new(),
             links: BTreeSet::new(),
             starts: BTreeMap::new(),
+            gone: Vec::new(),
             leaving: false,
         };
         peers.update(assignment, own, links);
         peers
     }
 
-    /// A newer assignment. Start numbers of placements it no longer names are forgotten: their ids are never used again.
+    /// A newer assignment. Placements it no longer names are lost, and their start numbers forgotten: their ids are never used again.
     pub(crate) fn update(&mut self, assignment: &Assignment, own: &Placement, links: BTreeSet<TargetKey>) {
         let other = |w: &Placement| {
             let host = assignment.hosts.get(&w.slot.node).cloned().unwrap_or_default();
             let name = format!("{}:{}", w.slot.node, w.slot.port);
             Other { index: w.index, host, port: w.slot.port, n_loops: n_loops(&self.rule, w), name }
         };
-        self.others = assignment.workers.iter().filter(|w| w.id != own.id).map(|w| (w.id, other(w))).collect();
+        let named = assignment.workers.iter().filter(|w| w.id != own.id).map(|w| (w.id, other(w))).collect();
+        let before = std::mem::replace(&mut self.others, named);
+        for (placement, other) in before.into_iter().filter(|(placement, _)| !self.others.contains_key(placement)) {
+            // There may have been later starts than the one seen here. Two in a row have all bits that any of them has.
+            let seen = self.starts.get(&placement).copied().unwrap_or(0);
+            self.gone.extend([seen, seen + 1].map(|start| Gone { placement, start, index: other.index }));
+        }
         self.starts.retain(|id, _| self.others.contains_key(id));
         self.links = links;
     }
@@ -79,11 +96,24 @@ impl Peers {
         self.others.get(&placement).map_or_else(|| format!("placement {placement:016x}"), |o| o.name.clone())
     }
 
-    /// Notes a start number. False = it is below the highest seen: this process was declared lost.
+    /// Notes a start number; a higher one than before declares what came before it lost. False = it is below the highest seen: this process
+    /// was declared lost.
     pub(crate) fn note_start(&mut self, placement: u64, start: u64) -> bool {
         let highest = self.starts.entry(placement).or_insert(start);
-        *highest = (*highest).max(start);
-        start == *highest
+        let before = std::mem::replace(highest, start.max(*highest));
+        if before < start
+            && let Some(other) = self.others.get(&placement)
+        {
+            // Those between were never seen here, but others may have sent frames to them. Two in a row have all bits that any of them has.
+            let first = before.max(start.saturating_sub(2));
+            self.gone.extend((first..start).map(|start| Gone { placement, start, index: other.index }));
+        }
+        before <= start
+    }
+
+    /// Incarnations found lost since this was asked last.
+    pub(crate) fn take_gone(&mut self) -> Vec<Gone> {
+        std::mem::take(&mut self.gone)
     }
 
     /// Whether a proven claim for a link is admitted. The text reaches the dialer, who tries again: a claim refused for an assignment that
@@ -227,6 +257,21 @@ mod tests {
     }
 
     #[test]
+    fn a_later_start_declares_those_before_it_lost() {
+        let all = assignment(vec![worker("x", 10, 0, &[4, 5], &[(1, 4), (3, 5)]), worker("y", 20, 1, &[6, 7], &[(2, 6)])]);
+        let mut y = peers_of(&all, 20);
+        let gone = |start| Gone { placement: 10, start, index: 0 };
+        assert!(y.note_start(10, 3) && y.note_start(10, 3));
+        assert_eq!(y.take_gone(), [], "one that is seen for the first time replaces nobody known here");
+        assert!(y.note_start(10, 4));
+        assert_eq!(y.take_gone(), [gone(3)]);
+        assert!(!y.note_start(10, 3), "it was declared lost");
+        assert!(y.note_start(10, 9));
+        assert_eq!(y.take_gone(), [gone(7), gone(8)], "with the bits of 4, 5 and 6 among theirs");
+        assert_eq!(y.take_gone(), []);
+    }
+
+    #[test]
     fn with_a_loop_per_executor_both_sides_count_executors() {
         // x: a[1] and b[3] on one core, loops 0 and 1. y: a[2] and b[4], loops 0 and 1.
         let all = assignment(vec![worker("x", 10, 0, &[4], &[(1, 4), (3, 4)]), worker("y", 20, 1, &[6], &[(2, 6), (4, 6)])]);
@@ -253,6 +298,8 @@ mod tests {
         let (spec, layout) = topology();
         let own = place::placement(&after, 20).unwrap();
         y.update(&after, own, place::links(&spec, &layout, &LoopRule::default(), &after, own).unwrap());
+        let gone = |start| Gone { placement: 10, start, index: 0 };
+        assert_eq!(y.take_gone(), [gone(7), gone(8)], "and whatever started after what was seen");
         y.admit(&claim(10, 8, 0, 0, 0)).unwrap_err();
         y.admit(&claim(11, 1, 0, 0, 0)).unwrap();
     }

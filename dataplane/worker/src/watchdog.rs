@@ -6,7 +6,7 @@
 use crate::boot::Signals;
 use crate::busy::Busy;
 use crate::loop_watch::LoopWatch;
-use crate::peers::Peers;
+use crate::peers::{Gone, Peers};
 use crate::rate::Rate;
 use crate::supervisor::{Event, Supervisor};
 use crate::{WorkerArgs, WorkerError, log, place};
@@ -234,6 +234,7 @@ impl Watchdog {
         shared.watchdog.awake();
         // Ends first: an end that is read after a new link was handed out would have that one dialled again.
         self.read_link_ends();
+        self.tell_gone();
         for event in events {
             match event {
                 ConnectorEvent::Accepted(Accepted { socket, peer }) => self.give(socket, peer, None),
@@ -252,8 +253,18 @@ impl Watchdog {
         }
     }
 
+    /// Tells every loop which incarnations are gone for good: before it is given a link of a later one.
+    fn tell_gone(&mut self) {
+        for Gone { placement, start, index } in self.peers.take_gone() {
+            self.running.send_all(|| Command::Lost { placement, start, index });
+            let name = self.peers.name(placement);
+            log::info(&self.topology, &format!("{name} start {start} is gone: trees that were in it fail"));
+        }
+    }
+
     /// Hands a link to its loop.
     fn give(&mut self, socket: OwnedFd, peer: Peer, dialled: Option<TargetKey>) {
+        self.tell_gone();
         let name = self.peers.name(peer.placement);
         let Some(handle) = self.running.handles.get(peer.local_loop as usize) else {
             unreachable!("`Peers` admits and dials only loops that exist");
@@ -384,6 +395,7 @@ impl Watchdog {
             self.running.send_all(|| Command::Routes(routes.clone()));
             self.routes = routes;
         }
+        self.tell_gone();
         log::info(&self.topology, &format!("assignment {version} in force, {} links wanted", self.peers.n_links()));
         self.own = own;
         self.assignment = assignment;

@@ -1,0 +1,116 @@
+//! Which trees fail when a worker or a link is lost, and which do not.
+
+// `#[tuple]` names the crate users depend on, which stands on this one.
+extern crate self as saetta;
+
+mod net;
+
+use net::{Cluster, part};
+use saetta_engine::Reason;
+use std::time::Duration;
+
+#[doc(hidden)]
+pub mod __rt {
+    pub use saetta_tuple::rt::*;
+}
+
+/// So long that no tree times out.
+const LONG: Duration = Duration::from_secs(10_000);
+/// Turns within which a loss that is known has failed its trees: far less than two seconds.
+const SOON: u32 = 200;
+
+/// Says that worker 1 is lost, and that exactly these trees fail for it.
+fn lose_1(all: &mut Cluster, expected: std::ops::Range<u64>) {
+    all.declare_lost(1, 1);
+    all.turns(SOON);
+    assert_eq!(all.world.failed(Reason::WorkerLost), expected.clone().collect::<Vec<_>>());
+    assert_eq!(all.world.failed.lock().unwrap().len(), expected.count(), "for another reason");
+}
+
+#[test]
+fn a_lost_worker_fails_what_was_in_it_and_nothing_else() {
+    let parts = vec![part("a", &[0], &[], &[]), part("b", &[1], &["a"], &[])];
+    let mut all = Cluster::new(parts, &[0], 3, LONG);
+    all.join_all();
+    all.emit(10);
+    all.until("the first are acked", |all| all.world.acked() == 10);
+    all.world.keep("b");
+    all.emit(10);
+    all.until("b keeps the others", |all| all.world.seen("b") == 20);
+    all.declare_lost(1, 2);
+    all.declare_lost(2, 1);
+    all.turns(SOON);
+    assert_eq!(all.world.ended(), 10, "neither was another worker's loss, nor a later start's");
+    lose_1(&mut all, 10..20);
+}
+
+#[test]
+fn an_input_whose_first_frame_left_its_worker_says_so_although_its_last_one_stayed() {
+    // x hands on to y elsewhere, then to z beside it: z's frame may not take x's ack over.
+    let parts = vec![part("a", &[0], &[], &[]), part("x", &[0], &["a"], &[]), part("y", &[1], &["x"], &[]), part("z", &[0], &[], &["x"])];
+    let mut all = Cluster::new(parts, &[0], 2, LONG);
+    all.join_all();
+    // So many that few of them are sampled: a sampled frame takes nothing over.
+    all.emit(50_000);
+    all.until("all are acked", |all| all.world.acked() == 50_000);
+    all.world.keep("y");
+    all.emit(1000);
+    all.until("all are where they are to be", |all| all.world.seen("y") == 51_000 && all.world.seen("z") == 51_000);
+    lose_1(&mut all, 50_000..51_000);
+}
+
+#[test]
+fn what_waited_in_an_outbox_is_known_to_be_where_it_went() {
+    // The spout's own frames: there is no link when they are emitted.
+    let parts = vec![part("a", &[0], &[], &[]), part("b", &[1], &["a"], &[])];
+    let mut all = Cluster::new(parts, &[0], 2, LONG);
+    all.world.keep("b");
+    all.emit(10);
+    all.turns(SOON);
+    all.join_all();
+    all.until("b keeps them", |all| all.world.seen("b") == 10);
+    lose_1(&mut all, 0..10);
+    // A bolt's.
+    let parts = vec![part("a", &[0], &[], &[]), part("x", &[0], &["a"], &[]), part("y", &[1], &["x"], &[])];
+    let mut all = Cluster::new(parts, &[0], 2, LONG);
+    all.world.keep("y");
+    all.emit(10);
+    all.turns(SOON);
+    all.join_all();
+    all.until("y keeps them", |all| all.world.seen("y") == 10);
+    lose_1(&mut all, 0..10);
+}
+
+#[test]
+fn what_a_deferred_input_emitted_into_an_outbox_is_known_to_be_where_it_went() {
+    let parts = vec![part("a", &[0], &[], &[]), part("x", &[0], &["a"], &[]), part("y", &[1], &["x"], &[])];
+    let mut all = Cluster::new(parts, &[0], 2, LONG);
+    all.world.keep("x");
+    all.world.keep("y");
+    all.emit(1);
+    all.until("x has it, and what it emitted waits", |all| all.world.seen("x") == 1);
+    all.join_all();
+    all.until("y keeps it", |all| all.world.seen("y") == 1);
+    all.world.release("x");
+    all.turns(SOON);
+    assert_eq!(all.world.ended(), 0);
+    lose_1(&mut all, 0..1);
+}
+
+#[test]
+fn what_comes_with_the_bit_of_a_lost_worker_fails_for_one_timeout() {
+    let parts = vec![part("a", &[0], &[], &[]), part("b", &[1], &["a"], &[])];
+    let timeout = Duration::from_millis(500);
+    let mut all = Cluster::new(parts, &[0], 2, timeout);
+    all.declare_lost(1, 1);
+    all.turns(1);
+    all.join_all();
+    all.emit(5);
+    all.until("they went to what looks like the lost one", |all| all.world.ended() == 5);
+    assert_eq!(all.world.failed(Reason::WorkerLost), [0, 1, 2, 3, 4]);
+    all.turns((timeout.as_micros() / net::STEP.as_micros()) as u32 + SOON);
+    all.emit(5);
+    all.until("by now that bit is a new worker's", |all| all.world.acked() == 5);
+    let later: u64 = all.stats(0).trees_lost_later.load(std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(later, 5, "counted");
+}
