@@ -3,9 +3,9 @@
 //! Before: `core_loop.rs` takes its turn, or was given a connection. After: `saetta-transport` has the frames, or `receive.rs` those that came.
 
 use crate::core_loop::CoreLoop;
-use crate::loss::worker_bit;
+use crate::loss::{lose_frames, worker_bit};
 use crate::program::Check;
-use crate::receive::{Receiver, discard};
+use crate::receive::Receiver;
 use crate::stats::LinkEnded;
 use saetta_transport::{CarrierRefused, Inbound, LinkEnd, LinkId, Peer, UringCarrier};
 use saetta_tuple::frame::{CONTROL, END, Frame, check_run};
@@ -134,19 +134,12 @@ impl CoreLoop {
         }
     }
 
-    /// The link to a remote loop is gone: its credit is void, what was staged is discarded and counted.
+    /// The link to a remote loop is gone: its credit is void, what was staged is discarded and counted, and its trees fail.
     pub(crate) fn lose_link(&mut self, number: usize) {
         self.io.remotes[number].early.clear();
         let place = self.io.remote_place(number);
         let staged = std::mem::take(&mut self.io.staging[place].frames);
-        let mut run = &staged[..];
-        while let Some(frame) = Frame::first(run) {
-            if frame.header.flags & (END | CONTROL) == 0 {
-                self.discarded += 1;
-                discard(&mut self.io, &frame);
-            }
-            run = &run[frame.bytes.len()..];
-        }
+        self.discarded += lose_frames(&mut self.io.acks, &staged, self.io.turn_ns);
         self.io.acks.lose_remote(number);
         for dest in &self.io.dests {
             if dest.at as usize == place {
