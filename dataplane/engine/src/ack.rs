@@ -606,23 +606,18 @@ impl Acks {
 
     fn flush_staged(&mut self) -> usize {
         let moved = self.lanes.iter_mut().map(ControlOut::flush).sum();
-        self.congested = self.lanes.iter().any(|out| out.batch.frames.len() >= CONTROL_STAGING_BYTES_MAX);
+        let full = |batch: &Batch| batch.frames.len() >= CONTROL_STAGING_BYTES_MAX;
+        self.congested = self.lanes.iter().any(|out| full(&out.batch)) || self.remotes.iter().any(full);
         self.staged = self.lanes.iter().any(|out| !out.batch.frames.is_empty()) || self.remotes.iter().any(|b| !b.frames.is_empty());
         moved
     }
 
-    /// Hands over what is staged for a loop of another worker; `to` says whether a frame was taken.
-    pub(crate) fn flush_remote(&mut self, remote: usize, mut to: impl FnMut(&[u8]) -> bool) {
+    /// Hands over what is staged for a loop of another worker; `to` says how many bytes of whole frames were taken.
+    pub(crate) fn flush_remote(&mut self, remote: usize, to: impl FnOnce(&[u8]) -> usize) {
         let Some(batch) = self.remotes.get_mut(remote).filter(|b| !b.frames.is_empty()) else { return };
         batch.close();
-        let mut at = 0;
-        while let Some(frame) = Frame::first(&batch.frames[at..]) {
-            if !to(frame.bytes) {
-                break;
-            }
-            at += frame.bytes.len();
-        }
-        batch.frames.drain(..at);
+        let taken = to(&batch.frames);
+        batch.frames.drain(..taken);
     }
 
     /// The link to a loop of another worker is gone: what was staged for it is lost, and counted.
@@ -632,6 +627,11 @@ impl Acks {
             self.lost += batch.frames.len().div_ceil(BLOCK_BYTES) as u64;
             *batch = Batch::default();
         }
+    }
+
+    /// The peer did not count these acks when its link was lost: whether they arrived, nobody knows.
+    pub(crate) fn unconfirmed(&mut self, _remote: usize, frames: &[u8]) {
+        self.lost += frames.len().div_ceil(BLOCK_BYTES) as u64;
     }
 
     /// Takes what other loops sent. Returns bytes taken.

@@ -9,19 +9,20 @@ use crate::executor::Executor;
 use crate::io::Io;
 use crate::lane::{LaneIn, LaneOut, whole_frames};
 use crate::limits::{PARK_BUSY_NS_MAX, PARK_NS_MAX};
-use crate::links::Links;
+use crate::links::{Behind, Links};
 use crate::metrics::LoopMetrics;
 use crate::plan::Options;
 use crate::program::Check;
 use crate::receive::Receiver;
+use crate::remote::Remote;
 use crate::stats::{LoopStats, Shared};
 use crate::wait::{Idle, Pause};
 use crate::warm::WARM_EVERY_NS;
 use crossbeam_queue::ArrayQueue;
 use hdrhistogram::Histogram;
 use saetta_ring::Sleeper;
-use saetta_transport::Peer;
-use std::os::fd::{AsFd, OwnedFd};
+use saetta_transport::{Connection, Peer, Road};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -45,8 +46,8 @@ pub enum Command {
     Drained(Arc<[saetta_model::name::Name]>),
     /// A link whose handshake is done.
     AddLink {
-        /// The connection.
-        socket: OwnedFd,
+        /// One of its two connections.
+        connection: Connection,
         /// Who is at its other end.
         peer: Peer,
     },
@@ -100,8 +101,8 @@ pub struct CoreLoop {
     pub(crate) ordinals: Vec<u32>,
     /// Checks of archives from other processes, by stream.
     pub(crate) checks: Arc<[Check]>,
-    /// Remote loop behind a link, by the link's place.
-    pub(crate) remote_of_link: Vec<Option<u16>>,
+    /// What is behind a connection, by its place in the carrier.
+    pub(crate) behind: Vec<Option<Behind>>,
     pub(crate) commands: Arc<ArrayQueue<Command>>,
     pub(crate) sleeper: Arc<Sleeper>,
     pub(crate) stats: Arc<LoopStats>,
@@ -175,7 +176,7 @@ impl CoreLoop {
                 Command::Activate(on) => self.spouts_on = on,
                 Command::EndSpouts => self.executors.iter_mut().for_each(Executor::stop_asking),
                 Command::Drained(components) => self.executors.iter_mut().for_each(|e| e.hear_drained(&components)),
-                Command::AddLink { socket, peer } => self.add_link(links, socket, peer),
+                Command::AddLink { connection, peer } => self.add_link(links, connection, peer),
                 Command::Routes(remotes) => self.route(links, &remotes),
                 Command::Lost { placement, start, index } => self.lose_worker(links, placement, start, index),
                 Command::Stop => self.stopping = true,
@@ -260,7 +261,7 @@ impl CoreLoop {
             }
             let first_task = self.executors[place].id.first;
             for (number, remote) in self.io.remotes.iter().enumerate() {
-                let (Some(link), Some(carrier)) = (remote.link, &mut links.0) else { continue };
+                let (Some(link), Some(carrier)) = (remote.link(Road::Control).filter(|_| remote.is_open()), &mut links.0) else { continue };
                 let credit = &mut self.credit_in[place][n_lanes + 1 + number];
                 // Over a link an idle grant would cost a segment per message; it waits for the housekeeping deadline.
                 if let Some(limit) = credit.due(false) {
@@ -293,7 +294,14 @@ impl CoreLoop {
             waiting += self.io.inboxes[place].lanes.iter().map(crate::queue::FrameQueue::bytes).sum::<usize>();
         }
         if let Some(carrier) = &links.0 {
-            waiting += self.io.remotes.iter().filter_map(|r| r.link).filter(|l| !carrier.drained(*l)).count();
+            waiting += self
+                .io
+                .remotes
+                .iter()
+                .flat_map(|r| [r.link(Road::Data), r.link(Road::Control)])
+                .flatten()
+                .filter(|l| !carrier.drained(*l))
+                .count();
         }
         self.stats.pending_trees.store(self.io.acks.pending(), Ordering::Relaxed);
         self.stats.trees_dropped.store(self.io.acks.dropped, Ordering::Relaxed);
@@ -365,7 +373,7 @@ impl CoreLoop {
         if self.io.shared.fatal.get().is_some() {
             return true;
         }
-        self.stopping && links.0.as_ref().is_none_or(|_| self.io.remotes.iter().all(|r| r.link.is_none()))
+        self.stopping && links.0.as_ref().is_none_or(|_| self.io.remotes.iter().all(Remote::is_apart))
     }
 
     fn park(&mut self, links: &mut Links) {

@@ -20,7 +20,7 @@ use crate::plan::{EnginePlan, LoopAt, PanicPolicy, PlanError};
 use crate::program::{Check, Program};
 use crate::queue::FrameQueue;
 use crate::remote::Remote;
-use crate::stats::{ErrorReport, ExecutorStats, LoopStats, Shared};
+use crate::stats::{CarrierInUse, ErrorReport, ExecutorStats, LoopStats, Shared};
 use crate::wait::Idle;
 use crossbeam_queue::ArrayQueue;
 use crossbeam_utils::CachePadded;
@@ -182,14 +182,14 @@ impl Engine {
     /// Starts one pinned thread per loop. Fails, with nothing left running, when a thread cannot be pinned.
     pub fn start(self) -> Result<Running, PlanError> {
         let (ready, pinned) = std::sync::mpsc::channel::<Result<(), String>>();
-        let (n, linked) = (self.loops.len(), self.linked);
+        let (n, linked, shared) = (self.loops.len(), self.linked, self.shared.clone());
         let go = Arc::new(AtomicBool::new(false));
         let abandon = Arc::new(AtomicBool::new(false));
         let threads: Vec<_> = self
             .loops
             .into_iter()
             .map(|core_loop| {
-                let (ready, go, abandon) = (ready.clone(), go.clone(), abandon.clone());
+                let (ready, go, abandon, shared) = (ready.clone(), go.clone(), abandon.clone(), shared.clone());
                 let name = format!("loop-{}", core_loop.index);
                 std::thread::Builder::new()
                     .name(name)
@@ -198,7 +198,7 @@ impl Engine {
                         core_loop.stats.thread.store(gettid().as_raw_nonzero().get() as u32, Ordering::Relaxed);
                         let pinned = if core_loop.options.pinned { pin(core_loop.core) } else { Ok(()) };
                         let opened =
-                            pinned.and_then(|()| if linked { Links::open().map_err(|e| e.to_string()) } else { Ok(Links::none()) });
+                            pinned.and_then(|()| if linked { open_links(core_loop.options.carrier, &shared) } else { Ok(Links::none()) });
                         let mut links = match opened {
                             Ok(links) => {
                                 let _ = ready.send(Ok(()));
@@ -373,7 +373,7 @@ impl<'a> Builder<'a> {
                 local_of_task,
                 ordinals: local.iter().map(|(ordinal, ..)| *ordinal as u32).collect(),
                 checks: checks.clone(),
-                remote_of_link: Vec::new(),
+                behind: Vec::new(),
                 commands: commands[l].clone(),
                 sleeper: sleepers[l].clone(),
                 stats: stats[l].clone(),
@@ -412,6 +412,7 @@ impl<'a> Builder<'a> {
                     executor_outbox_bytes: options.executor_outbox_bytes,
                     worker_outbox_bytes: options.worker_outbox_bytes,
                     sent_bytes: 0,
+                    more: false,
                 },
             });
         }
@@ -743,6 +744,16 @@ impl<'a> Builder<'a> {
 
 fn lane_number(lane_numbers: &[usize], to: usize) -> usize {
     lane_numbers.iter().position(|n| *n == to).expect("every other loop has a lane")
+}
+
+/// The carrier of a loop, on its own thread.
+fn open_links(choice: saetta_transport::Choice, shared: &Shared) -> Result<Links, String> {
+    let links = Links::open(choice).map_err(|e| e.to_string())?;
+    if let Some(carrier) = links.carrier() {
+        // The first loop's word counts for all: the kernel answers each of them alike.
+        let _ = shared.carrier.set(CarrierInUse { kind: carrier.kind(), refusal: carrier.refusal().map(ToString::to_string) });
+    }
+    Ok(links)
 }
 
 fn remote_number(remotes: &mut Vec<Remote>, placement: u64, on_loop: u32) -> usize {

@@ -505,6 +505,7 @@ impl Executor {
                 self.tasks[index].done = done;
                 work += busy as usize + usize::from(done);
                 if busy > 0 {
+                    io.more |= busy == calls;
                     let took_ns = self.ran(io);
                     adapt(&mut self.calls_max, SPOUT_CALLS_MAX, busy == calls, took_ns);
                 } else if io.now_ns().saturating_sub(io.lap_ns) > IDLE_ASK_NS {

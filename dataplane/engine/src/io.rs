@@ -103,6 +103,8 @@ pub(crate) struct Io {
     pub(crate) worker_outbox_bytes: u64,
     /// Frame bytes put into lanes that leave this loop.
     pub(crate) sent_bytes: u64,
+    /// In this turn something stopped only because its turn was over: there is more to send at once.
+    pub(crate) more: bool,
 }
 
 /// A place that takes nothing (yet).
@@ -134,6 +136,7 @@ impl Io {
     #[inline]
     pub(crate) fn begin_turn(&mut self) -> u64 {
         self.turn_ns = self.now_ns();
+        self.more = false;
         self.lap_ns = self.turn_ns;
         self.metrics.turn_begins(self.turn_ns);
         self.turn_ns
@@ -197,12 +200,18 @@ impl Io {
         self.staging.push(closed());
     }
 
-    /// Opens a remote loop's place, for the incarnation that `worker_bit` stands for, or closes it.
-    pub(crate) fn set_link(&mut self, remote: usize, link: Option<(saetta_transport::LinkId, u64)>) {
-        self.remotes[remote].link = link.map(|(link, _)| link);
+    /// Opens a remote loop's place, for the incarnation that `worker_bit` stands for.
+    pub(crate) fn open_place(&mut self, remote: usize, worker_bit: u64) {
         let at = self.remote_place(remote);
-        self.staging[at].room = if link.is_some() { REMOTE_STAGING_BYTES_MAX } else { 0 };
-        self.staging[at].worker_bit = link.map_or(0, |(_, worker_bit)| worker_bit);
+        self.staging[at].room = REMOTE_STAGING_BYTES_MAX;
+        self.staging[at].worker_bit = worker_bit;
+    }
+
+    /// Closes it.
+    pub(crate) fn close_place(&mut self, remote: usize) {
+        let at = self.remote_place(remote);
+        self.staging[at].room = 0;
+        self.staging[at].worker_bit = 0;
     }
 
     /// True when one more frame may be written for this place (credit aside).

@@ -63,4 +63,4 @@ pub use loss::worker_bit;
 pub use plan::{EnginePlan, Options, PanicPolicy, PlanError, PlannedExecutor, RemoteExecutor, WaitMode};
 pub use probe::Unclaimed;
 pub use program::{Chooser, ComponentFactory, DeadInput, DeadLetterFn, KeyFn, Program, ProgramComponent};
-pub use stats::{ErrorReport, ExecutorStats, LinkEnded, LoopStats, Shared};
+pub use stats::{CarrierInUse, ErrorReport, ExecutorStats, HowEnded, LinkEnded, LoopStats, Shared};

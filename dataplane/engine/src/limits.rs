@@ -39,8 +39,8 @@ pub const DEFERRED_MAX: usize = 1024;
 pub const PANIC_PAUSE_NS: (u64, u64) = (1_000_000, 1_000_000_000);
 /// Error reports waiting for the watchdog; beyond it they are counted only.
 pub const REPORTS_MAX: usize = 1024;
-/// Ends of links waiting for the watchdog, per loop: as many as a loop has links, since each is dialled again only after its end was read.
-pub const LINK_ENDS_MAX: usize = 2 * saetta_transport::LINKS_MAX;
+/// Ends of connections waiting for the watchdog, per loop: as many as a loop has, since each is dialled again only after its end was read.
+pub const LINK_ENDS_MAX: usize = 2 * saetta_transport::SLOTS_MAX;
 /// Core loops of one worker.
 pub const LOOPS_MAX: usize = 64;
 /// How long a hybrid loop that is alone on its core spins without work before it parks: about two wake-ups.

@@ -1,40 +1,63 @@
 //! A core loop's links with the loops of other workers: frames and credit that come and go, and what a link's end costs.
 //!
 //! Before: `core_loop.rs` takes its turn, or was given a connection. After: `saetta-transport` has the frames, or `receive.rs` those that came.
+//! A link is two connections, its roads: tuples on one, acks, failures, probes and credit on the other, so that those never wait for tuples. It is
+//! open while both are there; when one is lost, the other is closed, and both are dialled again.
 
 use crate::core_loop::CoreLoop;
 use crate::loss::{lose_frames, worker_bit};
 use crate::program::Check;
 use crate::receive::Receiver;
-use crate::stats::LinkEnded;
-use saetta_transport::{CarrierRefused, Inbound, LinkEnd, LinkId, Peer, UringCarrier};
+use crate::remote::Connected;
+use crate::stats::{HowEnded, LinkEnded};
+use saetta_model::name::Name;
+use saetta_transport::{Carrier, CarrierRefused, Choice, Connection, Ending, Inbound, LinkEnd, LinkId, Peer, Road};
 use saetta_tuple::frame::{CONTROL, END, Frame, check_run};
-use std::os::fd::OwnedFd;
 
 /// The links of one loop. Made, used and dropped on the loop's own thread; stepped loops and lonely workers have none.
-pub struct Links(pub(crate) Option<UringCarrier>);
+pub struct Links(pub(crate) Option<Carrier>);
 
 impl Links {
     /// No links: nothing of the topology runs in another worker.
     pub fn none() -> Self {
         Links(None)
     }
-    /// A carrier for the calling thread. The error is the one line that says why the kernel refuses io_uring.
-    pub fn open() -> Result<Self, CarrierRefused> {
-        UringCarrier::new().map(|c| Links(Some(c)))
+
+    /// A carrier for the calling thread. The error is the one line that says why it cannot be had.
+    pub fn open(choice: Choice) -> Result<Self, CarrierRefused> {
+        Carrier::open(choice).map(|c| Links(Some(c)))
     }
+
+    /// What carries them, and why it is not io_uring where that was wanted.
+    pub fn carrier(&self) -> Option<&Carrier> {
+        self.0.as_ref()
+    }
+}
+
+/// What a connection of the carrier is to the loop; kept until its end was told.
+#[derive(Clone, Copy)]
+pub(crate) struct Behind {
+    link: LinkId,
+    number: u16,
+    road: Road,
+    /// Its end is told to whoever dials: the peer is still wanted.
+    told: bool,
 }
 
 impl CoreLoop {
     pub(crate) fn receive_links(&mut self, links: &mut Links, now_ns: u64) -> usize {
         let Some(carrier) = &mut links.0 else { return 0 };
-        let mut events = LinkEvents { owner: self, bad: None };
+        let mut events = LinkEvents { owner: self, bad: None, close: Vec::new() };
         let mut work = carrier.poll(now_ns, &mut events);
-        if let Some((link, why)) = events.bad.take() {
+        let LinkEvents { bad, close, .. } = events;
+        if let Some((link, why)) = bad {
             // Bytes that pass the link's checks but are no frames or archives: the peer is broken.
             carrier.close(link);
-            self.io.shared.report(&saetta_model::name::Name::system("__system"), format!("closed a link: {why}"));
+            self.io.shared.report(&Name::system("__system"), format!("closed a link: {why}"));
             work += 1;
+        }
+        for number in close {
+            self.close_remote(links, number, true);
         }
         work
     }
@@ -42,25 +65,27 @@ impl CoreLoop {
     pub(crate) fn flush_links(&mut self, links: &mut Links, now_ns: u64) -> usize {
         let Some(carrier) = &mut links.0 else { return 0 };
         for number in 0..self.io.remotes.len() {
-            let Some(link) = self.io.remotes[number].link else { continue };
-            self.io.acks.flush_remote(number, |frame| carrier.stage(link, frame));
+            let (data, control) = (self.io.remotes[number].link(Road::Data), self.io.remotes[number].link(Road::Control));
+            if let Some(control) = control {
+                self.io.acks.flush_remote(number, |frames| carrier.stage(control, frames));
+            }
             let place = self.io.remote_place(number);
             let staged = &mut self.io.staging[place].frames;
-            let mut at = 0;
-            while let Some(frame) = Frame::first(&staged[at..]) {
-                if !carrier.stage(link, frame.bytes) {
-                    break;
+            if let Some(data) = data.filter(|_| !staged.is_empty()) {
+                let taken = carrier.stage(data, staged);
+                self.io.sent_bytes += taken as u64;
+                if taken == staged.len() {
+                    staged.clear();
+                } else {
+                    staged.drain(..taken);
                 }
-                at += frame.bytes.len();
             }
-            staged.drain(..at);
-            self.io.sent_bytes += at as u64;
             if self.stopping && staged.is_empty() && !self.io.remotes[number].leaving {
                 self.io.remotes[number].leaving = true;
-                carrier.say_goodbye(link);
+                data.into_iter().chain(control).for_each(|link| carrier.say_goodbye(link));
             }
         }
-        carrier.flush(now_ns)
+        carrier.flush(now_ns, self.io.more)
     }
 
     /// Grants over links what is owed below half a window: at the housekeeping deadline, so that a frame larger than what is left of a
@@ -74,25 +99,25 @@ impl CoreLoop {
         for place in 0..self.executors.len() {
             let first_task = self.executors[place].id.first;
             for (number, remote) in self.io.remotes.iter().enumerate() {
-                let Some(link) = remote.link else { continue };
+                let Some(control) = remote.link(Road::Control) else { continue };
                 if let Some(limit) = self.credit_in[place][n_lanes + 1 + number].due(true) {
-                    carrier.grant(link, first_task, limit);
+                    carrier.grant(control, first_task, limit);
                 }
             }
         }
         self.credit_owed = false;
     }
 
-    pub(crate) fn add_link(&mut self, links: &mut Links, socket: OwnedFd, peer: Peer) {
+    pub(crate) fn add_link(&mut self, links: &mut Links, connection: Connection, peer: Peer) {
         if self.stopping {
             // The peer sees the connection end and finds nobody when it dials again.
             return;
         }
-        let system = saetta_model::name::Name::system("__system");
-        let Some(carrier) = &mut links.0 else {
+        let system = Name::system("__system");
+        if links.0.is_none() {
             self.io.shared.report(&system, "a link for a loop without a carrier".into());
             return;
-        };
+        }
         let Some(number) = self.io.remotes.iter().position(|r| r.placement == peer.placement && r.on_loop == peer.remote_loop) else {
             self.io.shared.report(
                 &system,
@@ -100,42 +125,64 @@ impl CoreLoop {
             );
             return;
         };
-        if let Some(old) = self.io.remotes[number].link {
-            self.io.set_link(number, None);
+        if !self.io.remotes[number].goes_with(peer.road, peer.start) {
             // The peer connected again before this side saw the old link end.
-            carrier.close(old);
-            self.remote_of_link[old.place()] = None;
-            self.lose_link(number);
+            self.close_remote(links, number, true);
         }
         let now_ns = self.io.now_ns();
         let Some(carrier) = &mut links.0 else { return };
-        match carrier.add(socket, peer, now_ns) {
+        match carrier.add(connection, peer, now_ns) {
             Ok(link) => {
-                if self.remote_of_link.len() <= link.place() {
-                    self.remote_of_link.resize(link.place() + 1, None);
+                if self.behind.len() <= link.place() {
+                    self.behind.resize(link.place() + 1, None);
                 }
-                self.remote_of_link[link.place()] = Some(number as u16);
-                self.io.set_link(number, Some((link, worker_bit(peer.index, peer.start))));
-                self.io.remotes[number].leaving = false;
-                self.io.remotes[number].start = Some(peer.start);
-                let lane = self.lanes_in.len() + 1 + number;
-                for place in 0..self.executors.len() {
-                    let held = self.io.inboxes[place].lanes[lane].bytes() as u64;
-                    let limit = self.credit_in[place][lane].restart(held);
-                    carrier.grant(link, self.executors[place].id.first, limit);
+                self.behind[link.place()] = Some(Behind { link, number: number as u16, road: peer.road, told: true });
+                self.io.remotes[number].connect(peer.road, Connected { link, start: peer.start });
+                if self.io.remotes[number].is_open() {
+                    self.open_remote(carrier_of(links), number, &peer);
                 }
             }
             Err(e) => self.io.shared.link_ended(LinkEnded {
                 placement: peer.placement,
                 local_loop: self.index as u32,
                 remote_loop: peer.remote_loop,
-                lost: Some(format!("it could not be taken: {e}")),
+                road: peer.road,
+                how: HowEnded::Lost(format!("it could not be taken: {e}")),
             }),
         }
     }
 
-    /// The link to a remote loop is gone: its credit is void, what was staged is discarded and counted, and its trees fail.
-    pub(crate) fn lose_link(&mut self, number: usize) {
+    /// Both roads are there: frames may go, and the peer gets its first credit.
+    fn open_remote(&mut self, carrier: &mut Carrier, number: usize, peer: &Peer) {
+        self.io.open_place(number, worker_bit(peer.index, peer.start));
+        let lane = self.lanes_in.len() + 1 + number;
+        let Some(control) = self.io.remotes[number].link(Road::Control) else { return };
+        for place in 0..self.executors.len() {
+            let held = self.io.inboxes[place].lanes[lane].bytes() as u64;
+            let limit = self.credit_in[place][lane].restart(held);
+            carrier.grant(control, self.executors[place].id.first, limit);
+        }
+    }
+
+    /// Closes what there is of the link to a remote loop: its credit is void, what was staged is lost and counted, and its trees fail. What was sent
+    /// and not counted by the peer follows with the ends of its connections.
+    /// `wanted` = the peer is to be dialled again.
+    pub(crate) fn close_remote(&mut self, links: &mut Links, number: usize, wanted: bool) {
+        for road in [Road::Data, Road::Control] {
+            if let (Some(link), Some(carrier)) = (self.io.remotes[number].link(road), &mut links.0) {
+                carrier.close(link);
+                self.io.remotes[number].disconnect(road);
+                if let Some(behind) = &mut self.behind[link.place()] {
+                    behind.told = wanted;
+                }
+            }
+        }
+        self.shut_remote(number);
+    }
+
+    /// No frame goes to a remote loop any more.
+    fn shut_remote(&mut self, number: usize) {
+        self.io.close_place(number);
         self.io.remotes[number].early.clear();
         let place = self.io.remote_place(number);
         let staged = std::mem::take(&mut self.io.staging[place].frames);
@@ -158,41 +205,48 @@ impl CoreLoop {
         }
     }
 
-    /// The remote loop behind a link, unless a newer link has taken its place.
+    /// The remote loop and the road behind a connection, unless it was given up.
     #[inline]
-    pub(crate) fn behind(&self, link: LinkId) -> Option<u16> {
-        let number = self.remote_of_link.get(link.place()).copied().flatten()?;
-        (self.io.remotes[number as usize].link == Some(link)).then_some(number)
+    fn behind(&self, link: LinkId) -> Option<(usize, Road)> {
+        let behind = self.behind.get(link.place()).copied().flatten()?;
+        let current = self.io.remotes[behind.number as usize].link(behind.road) == Some(link);
+        current.then_some((behind.number as usize, behind.road))
     }
+}
+
+fn carrier_of(links: &mut Links) -> &mut Carrier {
+    links.0.as_mut().expect("asked before")
 }
 
 /// Takes what the carrier hands over.
 struct LinkEvents<'a> {
     owner: &'a mut CoreLoop,
     bad: Option<(LinkId, &'static str)>,
+    /// Remote loops of which one road was lost.
+    close: Vec<usize>,
 }
 
 impl Inbound for LinkEvents<'_> {
     fn frames(&mut self, link: LinkId, frames: &[u8]) {
-        let Some(number) = self.owner.behind(link) else { return };
+        let Some((number, road)) = self.owner.behind(link) else { return };
         if self.bad.is_some_and(|(bad, _)| bad == link) {
             return;
         }
-        if let Err(why) = check_archives(frames, &self.owner.checks) {
+        if let Err(why) = check_frames(frames, road, &self.owner.checks) {
             self.bad = Some((link, why));
             return;
         }
-        let lane = self.owner.lanes_in.len() + 1 + number as usize;
+        let lane = self.owner.lanes_in.len() + 1 + number;
         self.owner.received_bytes += frames.len() as u64;
         let CoreLoop { executors, io, credit_in, local_of_task, discarded, .. } = &mut *self.owner;
         Receiver { executors, io, credit_in, local_of_task, discarded }.take(frames, lane);
     }
 
     fn credit(&mut self, link: LinkId, executor: u32, limit: u64) {
-        let Some(number) = self.owner.behind(link) else { return };
+        let Some((number, _)) = self.owner.behind(link) else { return };
         let Some(dest) = self.owner.io.dests.get(executor as usize).copied() else { return };
-        if dest.at as usize != self.owner.io.remote_place(number as usize) {
-            self.owner.io.remotes[number as usize].early.insert(executor, limit);
+        if dest.at as usize != self.owner.io.remote_place(number) {
+            self.owner.io.remotes[number].early.insert(executor, limit);
         } else if self.owner.io.credits[dest.credit as usize].is_open() {
             self.owner.io.credits[dest.credit as usize].raise(limit);
         } else {
@@ -200,37 +254,59 @@ impl Inbound for LinkEvents<'_> {
         }
     }
 
+    fn lost(&mut self, link: LinkId, frames: &[u8]) {
+        let Some(behind) = self.owner.behind.get(link.place()).copied().flatten().filter(|b| b.link == link) else { return };
+        let now_ns = self.owner.io.turn_ns;
+        match behind.road {
+            Road::Data => self.owner.discarded += lose_frames(&mut self.owner.io.acks, frames, now_ns),
+            Road::Control => self.owner.io.acks.unconfirmed(behind.number as usize, frames),
+        }
+    }
+
     fn ended(&mut self, link: LinkId, end: LinkEnd) {
-        let Some(number) = self.owner.behind(link) else { return };
-        self.owner.remote_of_link[link.place()] = None;
-        self.owner.io.set_link(number as usize, None);
-        self.owner.lose_link(number as usize);
-        let remote = &self.owner.io.remotes[number as usize];
-        let lost = match end.how {
-            saetta_transport::Ending::Goodbye => None,
-            saetta_transport::Ending::Lost { reason } => {
-                Some(format!("{reason}; {} frame bytes unsent, {} unconfirmed", end.unsent_bytes, end.unconfirmed_bytes))
+        let Some(behind) = self.owner.behind.get_mut(link.place()).and_then(|b| b.take_if(|b| b.link == link)) else { return };
+        let (number, road) = (behind.number as usize, behind.road);
+        let current = self.owner.io.remotes[number].link(road);
+        let how = match end.how {
+            Ending::Goodbye => HowEnded::Goodbye,
+            Ending::Lost { reason } if current == Some(link) => {
+                HowEnded::Lost(format!("{reason}; {} frame bytes unsent, {} unconfirmed", end.unsent_bytes, end.unconfirmed_bytes))
             }
+            // This side closed it, and has said why.
+            Ending::Lost { .. } => HowEnded::Closed,
         };
-        self.owner.io.shared.link_ended(LinkEnded {
-            placement: remote.placement,
-            local_loop: self.owner.index as u32,
-            remote_loop: remote.on_loop,
-            lost,
-        });
+        if current == Some(link) {
+            self.owner.io.remotes[number].disconnect(road);
+            self.owner.shut_remote(number);
+            if matches!(how, HowEnded::Lost(_)) {
+                self.close.push(number);
+            }
+        } else if current.is_some() || !behind.told {
+            // A newer one has taken its place, or nobody wants one.
+            return;
+        }
+        let remote = &self.owner.io.remotes[number];
+        let (placement, remote_loop, local_loop) = (remote.placement, remote.on_loop, self.owner.index as u32);
+        self.owner.io.shared.link_ended(LinkEnded { placement, local_loop, remote_loop, road, how });
     }
 }
 
 /// Bytes from another process are checked once, here: headers, then each archive against its stream.
-fn check_archives(frames: &[u8], checks: &[Check]) -> Result<(), &'static str> {
+fn check_frames(frames: &[u8], road: Road, checks: &[Check]) -> Result<(), &'static str> {
     check_run(frames)?;
     let mut run = frames;
     while let Some(frame) = Frame::first(run) {
-        if frame.header.flags & (END | CONTROL) == 0 {
-            let check = checks.get(frame.header.stream as usize).ok_or("a frame of an unknown stream")?;
-            if !check(frame.archive()) {
-                return Err("a frame whose archive is not valid for its stream");
+        let flags = frame.header.flags;
+        match road {
+            Road::Data if flags & CONTROL != 0 => return Err("an ack on the road of tuples"),
+            Road::Control if flags & CONTROL == 0 => return Err("a tuple on the road of acks"),
+            Road::Data if flags & END == 0 => {
+                let check = checks.get(frame.header.stream as usize).ok_or("a frame of an unknown stream")?;
+                if !check(frame.archive()) {
+                    return Err("a frame whose archive is not valid for its stream");
+                }
             }
+            _ => {}
         }
         run = &run[frame.bytes.len()..];
     }

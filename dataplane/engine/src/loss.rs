@@ -6,7 +6,6 @@ use crate::ack::{Acks, Reason, Road};
 use crate::core_loop::CoreLoop;
 use crate::ledger::Root;
 use crate::links::Links;
-use crate::stats::LinkEnded;
 use saetta_tuple::frame::{ANCHORS_MAX, ANCHORS_SHIFT, BLOCK_BYTES, CONTROL, END, HEADER_BYTES, Header, SAMPLE};
 
 /// Bit of one incarnation of a worker in the masks of inits and acks: its index in the assignment and its start number. Two incarnations may
@@ -56,18 +55,7 @@ impl CoreLoop {
             if remote.placement != placement || remote.start.is_none_or(|last| last > start) {
                 continue;
             }
-            if let (Some(link), Some(carrier)) = (remote.link, &mut links.0) {
-                carrier.close(link);
-                self.io.set_link(number, None);
-                self.remote_of_link[link.place()] = None;
-                self.lose_link(number);
-                self.io.shared.link_ended(LinkEnded {
-                    placement,
-                    local_loop: self.index as u32,
-                    remote_loop: self.io.remotes[number].on_loop,
-                    lost: Some("the worker behind it is gone: it was started again, or is not in the assignment".into()),
-                });
-            }
+            self.close_remote(links, number, true);
             self.io.acks.lose_ledgers(Road::Remote(number as u16), Reason::WorkerLost);
         }
     }

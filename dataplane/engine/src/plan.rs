@@ -60,6 +60,8 @@ pub struct Options {
     pub panic_policy: PanicPolicy,
     /// `topology.tick.tuple.freq.secs` of components that do not say otherwise.
     pub tick_ns: Option<u64>,
+    /// What carries links to other workers.
+    pub carrier: saetta_transport::Choice,
     /// This worker's bit in the masks of acks: [`crate::worker_bit`] of its incarnation.
     pub worker_bit: u64,
     /// What random numbers begin with.
@@ -102,6 +104,7 @@ impl Options {
             pending_max: config.u32("worker.pending.max").expect("has a built-in value"),
             panic_policy: panic_policy(config.text("executor.panic.policy").expect("has a built-in value")),
             tick_ns: config.duration("topology.tick.tuple.freq.secs").map(|every| every.as_nanos() as u64),
+            carrier: config.text("transport.carrier").expect("has a built-in value").parse().map_err(PlanError)?,
             worker_bit: 1,
             seed: random_seed(),
             alone: true,

@@ -37,11 +37,8 @@ impl CoreLoop {
         for number in 0..self.io.remotes.len() {
             let named =
                 remotes.iter().any(|r| r.placement == self.io.remotes[number].placement && r.on_loop == self.io.remotes[number].on_loop);
-            if !named && let (Some(link), Some(carrier)) = (self.io.remotes[number].link, &mut links.0) {
-                carrier.close(link);
-                self.io.set_link(number, None);
-                self.remote_of_link[link.place()] = None;
-                self.lose_link(number);
+            if !named && !self.io.remotes[number].is_apart() {
+                self.close_remote(links, number, false);
             }
         }
     }
@@ -54,7 +51,7 @@ impl CoreLoop {
         // One whose worker is gone leaves its place; what still waits in an inbox by that lane counts as held when the next link begins.
         let unused = |number: &usize| {
             let place = self.io.remote_place(*number);
-            self.io.remotes[*number].link.is_none()
+            self.io.remotes[*number].is_apart()
                 && self.io.staging[place].frames.is_empty()
                 && !self.io.dests.iter().any(|d| d.at as usize == place)
         };

@@ -5,6 +5,7 @@ use crossbeam_utils::CachePadded;
 use saetta_model::name::Name;
 use saetta_model::parallelism::ExecutorId;
 use saetta_ring::Sleeper;
+use saetta_transport::Road;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -93,8 +94,30 @@ pub struct LinkEnded {
     pub local_loop: u32,
     /// The peer's.
     pub remote_loop: u32,
-    /// Why, in one line; `None` = both sides said goodbye.
-    pub lost: Option<String>,
+    /// Which of the two connections.
+    pub road: Road,
+    /// Orderly or not.
+    pub how: HowEnded,
+}
+
+/// What carries a worker's links.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CarrierInUse {
+    /// "io_uring" or "epoll".
+    pub kind: &'static str,
+    /// Why it is not io_uring, where that was wanted; one line.
+    pub refusal: Option<String>,
+}
+
+/// How a connection of a link ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HowEnded {
+    /// Both sides said goodbye.
+    Goodbye,
+    /// Why, in one line.
+    Lost(String),
+    /// By this side, because the other connection of the link was lost or a newer one came.
+    Closed,
 }
 
 /// What all loops of an engine share.
@@ -111,6 +134,8 @@ pub struct Shared {
     pub link_ends: ArrayQueue<LinkEnded>,
     /// Sleep word and event of the watchdog: notified of link ends, of a fatal error, and when a loop has ended.
     pub watchdog: Sleeper,
+    /// What carries links of the loops; the first loop that opened its carrier says so. Empty without links.
+    pub carrier: OnceLock<CarrierInUse>,
     /// Bytes in all outboxes together.
     pub outbox_bytes: CachePadded<AtomicU64>,
 }
@@ -124,6 +149,7 @@ impl fmt::Debug for Shared {
 impl Shared {
     pub(crate) fn new(loops: Vec<Arc<LoopStats>>) -> std::io::Result<Self> {
         Ok(Shared {
+            carrier: OnceLock::new(),
             link_ends: ArrayQueue::new(LINK_ENDS_MAX * loops.len()),
             watchdog: Sleeper::new()?,
             loops,

@@ -6,13 +6,14 @@
 extern crate self as saetta;
 
 use saetta_engine::{
-    Asked, Command, Component, Cx, Engine, EnginePlan, Links, Options, PlannedExecutor, Program, ProgramComponent, Progress, RemoteExecutor,
+    Asked, Command, Component, Cx, Engine, EnginePlan, HowEnded, Links, Options, PlannedExecutor, Program, ProgramComponent, Progress,
+    RemoteExecutor,
 };
 use saetta_model::config::{Config, Owner, Source};
 use saetta_model::parallelism::{ExecutorId, Layout};
 use saetta_model::topology::{ComponentKind, ComponentSpec, Format, Grouping, InputSpec, Resources, StreamSpec, TopologySpec};
 use saetta_model::{Name, topology::FieldSpec};
-use saetta_transport::Peer;
+use saetta_transport::{Choice, Connection, Peer, Road};
 use saetta_tuple::tuple;
 use std::any::TypeId;
 use std::net::{TcpListener, TcpStream};
@@ -146,7 +147,7 @@ fn side_by(grouping: Grouping, placement: u64, own: &[ExecutorId], remotes: &[Re
         options: Options { pinned: false, inbox_bytes: 1 << 20, ..Options::from_config(&config).unwrap() },
     };
     let program = Program { spec, config: config.pairs(), components };
-    Side { engine: Engine::build(&program, &plan, true).unwrap(), links: Links::open().unwrap(), placement, received, gate }
+    Side { engine: Engine::build(&program, &plan, true).unwrap(), links: Links::open(Choice::Auto).unwrap(), placement, received, gate }
 }
 
 fn at(id: ExecutorId, placement: u64) -> RemoteExecutor {
@@ -175,10 +176,7 @@ impl Side {
 
 /// Joins both by a new connection, as a handshake would have.
 fn join(one: &Side, two: &Side) {
-    let door = TcpListener::bind("127.0.0.1:0").unwrap();
-    let dialled = TcpStream::connect(door.local_addr().unwrap()).unwrap();
-    let (accepted, _) = door.accept().unwrap();
-    for (to, other, socket) in [(one, two, dialled), (two, one, accepted)] {
+    for (to, other, road, socket) in [Road::Data, Road::Control].into_iter().flat_map(|road| both(one, two, road)) {
         let peer = Peer {
             placement: other.placement,
             start: 1,
@@ -187,9 +185,17 @@ fn join(one: &Side, two: &Side) {
             remote_loop: 0,
             local_ring_bytes: RING_BYTES,
             remote_ring_bytes: RING_BYTES,
+            road,
         };
-        to.say(Command::AddLink { socket: OwnedFd::from(socket), peer });
+        to.say(Command::AddLink { connection: Connection::Socket(OwnedFd::from(socket)), peer });
     }
+}
+
+fn both<'a>(one: &'a Side, two: &'a Side, road: Road) -> [(&'a Side, &'a Side, Road, TcpStream); 2] {
+    let door = TcpListener::bind("127.0.0.1:0").unwrap();
+    let dialled = TcpStream::connect(door.local_addr().unwrap()).unwrap();
+    let (accepted, _) = door.accept().unwrap();
+    [(one, two, road, dialled), (two, one, road, accepted)]
 }
 
 fn step(sides: &mut [&mut Side], what: &str, mut done: impl FnMut(&[&mut Side]) -> bool) {
@@ -212,7 +218,7 @@ fn a_new_worker_at_the_other_end_is_told_the_end_again() {
     step(&mut [&mut a], "the loss is told", |s| !s[0].engine.shared.link_ends.is_empty());
     let end = a.engine.shared.link_ends.pop().unwrap();
     assert_eq!((end.placement, end.local_loop, end.remote_loop), (RECEIVER, 0, 0));
-    assert!(end.lost.is_some());
+    assert!(matches!(end.how, HowEnded::Lost(_) | HowEnded::Closed));
     let mut b = receiver();
     join(&a, &b);
     step(&mut [&mut a, &mut b], "the new one ends as well", |s| s[1].engine.shared.ended());
@@ -309,7 +315,7 @@ fn a_loop_told_to_stop_sends_what_it_has_staged_before_its_goodbye() {
     }
     assert_eq!((a.gate.load(Ordering::Relaxed), b.received()), (0, 2), "emitted, and not yet arrived");
     a.say(Command::Stop);
-    step(&mut [&mut a, &mut b], "the goodbye comes", |s| !s[1].engine.shared.link_ends.is_empty());
+    step(&mut [&mut a, &mut b], "the goodbyes come", |s| s[1].engine.shared.link_ends.len() == 2);
     assert_eq!(b.received(), 66);
-    assert_eq!(b.engine.shared.link_ends.pop().unwrap().lost, None);
+    assert!((0..2).all(|_| b.engine.shared.link_ends.pop().unwrap().how == HowEnded::Goodbye));
 }

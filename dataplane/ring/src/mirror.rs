@@ -68,6 +68,14 @@ impl Mirror {
         // link) writes only outside the range it lent out.
         unsafe { std::slice::from_raw_parts(self.at(at), len) }
     }
+
+    /// As [`Self::slice`], to be written. Under Miri, where the halves are two memories, only what does not wrap is written to be read again.
+    pub fn slice_mut(&mut self, at: u64, len: usize) -> &mut [u8] {
+        assert!(len <= self.capacity, "a slice of a ring is at most the ring");
+        // SAFETY: as in `slice`; `&mut self` makes this the only access through the object, and the bytes behind the wrap are not part of the
+        // slice a second time, since it is no longer than the capacity.
+        unsafe { std::slice::from_raw_parts_mut(self.at(at), len) }
+    }
 }
 
 impl Drop for Mirror {

@@ -11,7 +11,7 @@ use saetta::prelude::*;
 use saetta_engine::{Command, Engine, EnginePlan, Links, Options, PlannedExecutor, Program, RemoteExecutor};
 use saetta_model::config::{Config, Owner, Source};
 use saetta_model::parallelism::Layout;
-use saetta_transport::Peer;
+use saetta_transport::{Choice, Connection, Peer, Road};
 use std::collections::BTreeMap;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
@@ -163,7 +163,7 @@ fn workers(program: &Program, config: &Config) -> Vec<Worker> {
     (0..WORKERS)
         .map(|w| Worker {
             engine: Engine::build(program, &own(w), true).unwrap(),
-            links: (0..LOOPS).map(|_| Links::open().unwrap()).collect(),
+            links: (0..LOOPS).map(|_| Links::open(Choice::Auto).unwrap()).collect(),
         })
         .collect()
 }
@@ -172,7 +172,8 @@ fn workers(program: &Program, config: &Config) -> Vec<Worker> {
 fn join(workers: &[Worker]) {
     let door = TcpListener::bind("127.0.0.1:0").unwrap();
     let pairs = (0..WORKERS).flat_map(|a| (a + 1..WORKERS).map(move |b| (a, b)));
-    for ((a, b), (x, y)) in pairs.flat_map(|ab| (0..LOOPS).flat_map(move |x| (0..LOOPS).map(move |y| (ab, (x, y))))) {
+    let loops = pairs.flat_map(|ab| (0..LOOPS).flat_map(move |x| (0..LOOPS).map(move |y| (ab, (x, y)))));
+    for (((a, b), (x, y)), road) in loops.flat_map(|pair| [(pair, Road::Data), (pair, Road::Control)]) {
         let dialled = TcpStream::connect(door.local_addr().unwrap()).unwrap();
         let (accepted, _) = door.accept().unwrap();
         for (to, own_loop, other, other_loop, socket) in [(a, x, b, y, dialled), (b, y, a, x, accepted)] {
@@ -184,8 +185,9 @@ fn join(workers: &[Worker]) {
                 remote_loop: other_loop as u32,
                 local_ring_bytes: RING_BYTES,
                 remote_ring_bytes: RING_BYTES,
+                road,
             };
-            workers[to].engine.handles()[own_loop].send(Command::AddLink { socket: OwnedFd::from(socket), peer });
+            workers[to].engine.handles()[own_loop].send(Command::AddLink { connection: Connection::Socket(OwnedFd::from(socket)), peer });
         }
     }
 }

@@ -5,6 +5,7 @@
 //! [`UNPROVEN_MAX`] of them, [`UNPROVEN_PER_ADDRESS_MAX`] from one address. Whoever is over is closed at once.
 
 use crate::carrier::Peer;
+use crate::connection::Connection;
 use crate::connector::{nonce, read_some, tune, write_some};
 use crate::handshake::{AcceptorHandshake, Admission, Claim, HandshakeError, Identity, Key, Outcome, Refusal, Step};
 use rustix::io::Errno;
@@ -31,7 +32,7 @@ const _: () = assert!(UNPROVEN_PER_ADDRESS_MAX < UNPROVEN_MAX, "one address cann
 #[derive(Debug)]
 pub struct Accepted {
     /// Handshake done; nothing after it was read.
-    pub socket: OwnedFd,
+    pub connection: Connection,
     /// Proven and admitted.
     pub peer: Peer,
 }
@@ -257,8 +258,9 @@ impl Unproven {
                     remote_loop: claim.from_loop,
                     local_ring_bytes: own.ring_bytes,
                     remote_ring_bytes: claim.from.ring_bytes,
+                    road: claim.road,
                 };
-                out(Accepted { socket: self.socket, peer });
+                out(Accepted { connection: Connection::Socket(self.socket), peer });
             }
         }
     }

@@ -1,18 +1,20 @@
 //! What a core loop and its carrier say to each other; the same for every carrier.
 //!
-//! Before: `saetta-engine`'s loop stages frames and grants credit. After: `uring.rs` moves bytes, `link.rs` says what they mean.
+//! Before: `saetta-engine`'s loop stages frames and grants credit. After: `carriers` move bytes, `link.rs` says what they mean.
 
 use std::fmt;
 
 /// Most links one carrier holds: `transport.links.max` of a worker bounds their sum, so none can exceed it.
 pub const LINKS_MAX: usize = 256;
+/// Most connections one carrier holds: two for each link.
+pub const SLOTS_MAX: usize = 2 * LINKS_MAX;
 /// Bytes that outgoing frames larger than a segment may hold per carrier; the same again for incoming ones. Taken only while such
 /// frames are on their way. Full: the sender's `stage` says no, the receiver reads that link on when another's frame is complete.
 pub const PIECE_POOL_BYTES: usize = 16 << 20;
 const _: () = assert!(PIECE_POOL_BYTES >= 2 * crate::wire::FRAME_BYTES_MAX, "one stalled frame does not stop all others");
-const _: () = assert!(LINKS_MAX <= u16::MAX as usize);
+const _: () = assert!(SLOTS_MAX <= u16::MAX as usize);
 
-/// A link of one carrier: place and generation, so that an old id never names a newer link.
+/// A connection of one carrier: place and generation, so that an old id never names a newer link.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LinkId(u32);
 
@@ -29,7 +31,7 @@ impl LinkId {
         self.0
     }
 
-    /// Place in the carrier, dense from 0 and below [`LINKS_MAX`]: an index for tables kept per link. Used again after the link's end.
+    /// Place in the carrier, dense from 0 and below [`SLOTS_MAX`]: an index for tables kept per link. Used again after the link's end.
     pub fn place(self) -> usize {
         (self.0 & 0xffff) as usize
     }
@@ -45,6 +47,15 @@ impl fmt::Debug for LinkId {
     }
 }
 
+/// What a connection is for. Two loops have one of each: consumers of control never wait for data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Road {
+    /// Tuples.
+    Data,
+    /// Acks, failures, probes, credit.
+    Control,
+}
+
 /// Who is at the other end of a link, as proven in the handshake, and the sizes named there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer {
@@ -58,6 +69,8 @@ pub struct Peer {
     pub local_loop: u32,
     /// The peer's core loop.
     pub remote_loop: u32,
+    /// What the connection is for.
+    pub road: Road,
     /// Our receive ring, as told to the peer.
     pub local_ring_bytes: u32,
     /// The peer's receive ring.
@@ -95,6 +108,9 @@ pub trait Inbound {
     fn frames(&mut self, link: crate::LinkId, frames: &[u8]);
     /// The peer grants one of its executors (first task id) this cumulative limit of bytes.
     fn credit(&mut self, link: crate::LinkId, executor: u32, limit: u64);
+    /// Frames that were staged and that the peer had not counted when the link ended without goodbyes, in runs of whole ones; of a frame in pieces
+    /// header and blocks only, as a frame without the rest. They may or may not have arrived, and are never sent again. Just before `ended`.
+    fn lost(&mut self, link: crate::LinkId, frames: &[u8]);
     /// The link is over; exactly once per link, and the last call for it.
     fn ended(&mut self, link: crate::LinkId, end: LinkEnd);
 }
@@ -118,8 +134,10 @@ pub struct Counters {
     pub frame_bytes_in: u64,
     /// Frames sent in pieces.
     pub large_out: u64,
-    /// Frames received in pieces; the only received bytes that are copied.
+    /// Frames received in pieces.
     pub large_in: u64,
+    /// Received bytes that were copied before they were handed over: those of frames in pieces.
+    pub bytes_copied: u64,
     /// Times a link waited because the pool for frames in pieces was taken.
     pub pool_waits: u64,
     /// Send operations completed.
@@ -130,8 +148,8 @@ pub struct Counters {
     pub recvs: u64,
     /// Send or receive operations the system asked to repeat.
     pub retries: u64,
-    /// System calls (`io_uring_enter`).
-    pub enters: u64,
+    /// System calls: `io_uring_enter`, or those of epoll.
+    pub calls: u64,
     /// Links ended because of a wrong checksum.
     pub crc_errors: u64,
     /// Links ended because of any other wrong byte.

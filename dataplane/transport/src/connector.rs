@@ -5,6 +5,7 @@
 
 use crate::accept::{Accepted, Acceptor, AcceptorCounters};
 use crate::carrier::Peer;
+use crate::connection::Connection;
 use crate::dial::{Dialer, Target, TargetKey};
 use crate::handshake::{Admission, Claim, Identity, Key, Refusal};
 use crate::wire;
@@ -46,7 +47,7 @@ pub enum ConnectorEvent {
         /// Which.
         target: TargetKey,
         /// Handshake done; nothing after it was read.
-        socket: OwnedFd,
+        connection: Connection,
         /// Who answered.
         peer: Peer,
     },

@@ -3,7 +3,8 @@
 //! Before: the worker says which targets it wants (level-triggered: the whole set, as often as it likes). After: a connected socket
 //! goes to its core loop. A refused or unreachable target is tried for ever; its reason is told once per change.
 
-use crate::carrier::Peer;
+use crate::carrier::{Peer, Road};
+use crate::connection::Connection;
 use crate::connector::{ConnectorEvent, nonce, read_some, tune, write_some};
 use crate::handshake::{Claim, DialerHandshake, HandshakeError, Identity, Key, ProbeReply, Role, Step, Verdict};
 use rustix::io::Errno;
@@ -26,7 +27,7 @@ const BACK_OFF_MAX: Duration = Duration::from_secs(2);
 /// A connection that lived so long starts the back-off anew.
 const STABLE: Duration = Duration::from_secs(5);
 
-/// Which link: one per pair of core loops.
+/// Which connection: two per pair of core loops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TargetKey {
     /// Placement id of the worker to reach.
@@ -35,6 +36,8 @@ pub struct TargetKey {
     pub local_loop: u32,
     /// Its core loop.
     pub remote_loop: u32,
+    /// What it is for.
+    pub road: Road,
 }
 
 /// A link the worker wants, and where its peer lives.
@@ -183,8 +186,10 @@ impl Dialer {
                         remote_loop: w.target.key.remote_loop,
                         local_ring_bytes: own.ring_bytes,
                         remote_ring_bytes: verdict.ring_bytes,
+                        road: w.target.key.road,
                     };
-                    out.push(ConnectorEvent::Connected { target: w.target.key, socket: dialling.socket, peer });
+                    let connection = Connection::Socket(dialling.socket);
+                    out.push(ConnectorEvent::Connected { target: w.target.key, connection, peer });
                 }
                 Err(reason) => w.failed(reason, now, step(&mut random), out),
             }
@@ -236,6 +241,7 @@ impl Dialling {
             from: own.clone(),
             from_loop: target.key.local_loop,
             to_loop: target.key.remote_loop,
+            road: target.key.road,
             to_placement: target.key.placement,
         };
         let nonce = nonce().ok_or("the system gives no random bytes")?;
@@ -291,7 +297,7 @@ pub fn probe(addr: SocketAddr, key: &Key, topology: &str, timeout: Duration) -> 
         if left.is_zero() { Err(io::Error::new(io::ErrorKind::TimedOut, format!("probe {addr}: no answer in time"))) } else { Ok(left) }
     };
     let from = Identity { topology: topology.to_owned(), placement: 0, start: 0, index: 0, format: [0; 32], ring_bytes: 0 };
-    let claim = Claim { role: Role::Probe, from, from_loop: 0, to_loop: 0, to_placement: 0 };
+    let claim = Claim { role: Role::Probe, from, from_loop: 0, to_loop: 0, road: Road::Data, to_placement: 0 };
     let nonce = nonce().ok_or_else(|| io::Error::other("the system gives no random bytes"))?;
     let mut handshake = DialerHandshake::new(key.clone(), &claim, nonce);
     let mut stream = TcpStream::connect_timeout(&addr, left()?)?;

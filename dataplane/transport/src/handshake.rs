@@ -9,7 +9,7 @@
 //!    claim, proof(dialer; both hellos, claim)        288 ->
 //!                             <- 288   verdict, proof(verdict; both hellos, claim, verdict)
 //!
-//!  proof(role; parts) = HMAC-SHA256(topology key, "saetta link 1 " role 0 parts)
+//!  proof(role; parts) = HMAC-SHA256(topology key, "saetta link 2 " role 0 parts)
 //! ```
 //!
 //! Every message has a fixed size, so nothing is allocated and nothing but magic and version is looked at before the peer has
@@ -17,13 +17,14 @@
 //! what follows the handshake stays in the socket.
 //! Not here: secrecy and integrity of what follows (segments have a CRC, not a MAC).
 
+use crate::carrier::Road;
 use crate::wire;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use std::fmt;
 
 /// Version of the handshake and of all that follows it.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 const MAGIC: [u8; 4] = *b"SAET";
 const NONCE_BYTES: usize = 32;
 const PROOF_BYTES: usize = 32;
@@ -41,6 +42,7 @@ const _: () = assert!(REFUSAL_BYTES_MAX <= u8::MAX as usize);
 // Offsets in a claim.
 const CLAIM_ROLE: usize = 0;
 const CLAIM_NAME_BYTES: usize = 1;
+const CLAIM_ROAD: usize = 2;
 const CLAIM_INDEX: usize = 4;
 const CLAIM_PLACEMENT: usize = 8;
 const CLAIM_START: usize = 16;
@@ -87,7 +89,7 @@ impl Key {
 
     fn mac(&self, role: &str, parts: &[&[u8]]) -> Hmac<Sha256> {
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.bytes).expect("HMAC takes keys of any length");
-        mac.update(b"saetta link 1 ");
+        mac.update(b"saetta link 2 ");
         mac.update(role.as_bytes());
         mac.update(&[0]);
         // Parts have fixed sizes, so their concatenation is unambiguous.
@@ -150,6 +152,8 @@ pub struct Claim {
     pub from_loop: u32,
     /// The acceptor's core loop it wants to reach.
     pub to_loop: u32,
+    /// What the connection is for.
+    pub road: Road,
     /// Placement it believes to be talking to.
     pub to_placement: u64,
 }
@@ -460,6 +464,10 @@ fn claim_bytes(claim: &Claim) -> [u8; CLAIM_BYTES] {
         Role::Probe => 2,
     };
     b[CLAIM_NAME_BYTES] = name.len() as u8;
+    b[CLAIM_ROAD] = match claim.road {
+        Road::Data => 0,
+        Road::Control => 1,
+    };
     put32(&mut b, CLAIM_INDEX, claim.from.index);
     put64(&mut b, CLAIM_PLACEMENT, claim.from.placement);
     put64(&mut b, CLAIM_START, claim.from.start);
@@ -478,6 +486,11 @@ fn read_claim(b: &[u8]) -> Result<Claim, HandshakeError> {
         2 => Role::Probe,
         _ => return Err(HandshakeError::Malformed("its role")),
     };
+    let road = match b[CLAIM_ROAD] {
+        0 => Road::Data,
+        1 => Road::Control,
+        _ => return Err(HandshakeError::Malformed("what the connection is for")),
+    };
     let topology = text(b, CLAIM_NAME, b[CLAIM_NAME_BYTES], NAME_BYTES_MAX).ok_or(HandshakeError::Malformed("its topology id"))?;
     let ring_bytes = get32(b, CLAIM_RING_BYTES);
     if role == Role::Link && !wire::ring_bytes_valid(ring_bytes as usize) {
@@ -494,6 +507,7 @@ fn read_claim(b: &[u8]) -> Result<Claim, HandshakeError> {
             ring_bytes,
         },
         from_loop: get32(b, CLAIM_FROM_LOOP),
+        road,
         to_loop: get32(b, CLAIM_TO_LOOP),
         to_placement: get64(b, CLAIM_TO_PLACEMENT),
     })

@@ -12,7 +12,7 @@ fn identity(placement: u64) -> Identity {
 }
 
 fn claim() -> Claim {
-    Claim { role: Role::Link, from: identity(1), from_loop: 4, to_loop: 5, to_placement: 2 }
+    Claim { role: Role::Link, from: identity(1), from_loop: 4, to_loop: 5, road: crate::carrier::Road::Control, to_placement: 2 }
 }
 
 fn admit(_: &Claim) -> Result<Admission, Refusal> {
@@ -149,7 +149,7 @@ fn every_reason_to_refuse_reaches_the_dialer_as_text() {
 #[test]
 fn a_probe_needs_no_placement_and_is_answered_with_counts() {
     let from = Identity { topology: "wc-1".into(), placement: 0, start: 0, index: 0, format: [0; 32], ring_bytes: 0 };
-    let probe = Claim { role: Role::Probe, from, from_loop: 0, to_loop: 0, to_placement: 0 };
+    let probe = Claim { role: Role::Probe, from, from_loop: 0, to_loop: 0, road: crate::carrier::Road::Data, to_placement: 0 };
     let (mut d, mut a) = (DialerHandshake::new(key(1), &probe, [1; 32]), AcceptorHandshake::new(key(1), [2; 32]));
     let mut decide = |_: &Claim| Ok(Admission::Probe { executed: 5, emitted: 6 });
     let (verdict, _) = play(&mut d, &mut a, &identity(2), &mut decide, usize::MAX, &mut vec![]);
@@ -174,8 +174,8 @@ fn foreign_protocols_are_known_by_their_first_eight_bytes() {
     for (bytes, end) in [
         (&b"GET / HTTP/1.1"[..8], HandshakeError::Foreign),
         (b"\x16\x03\x01\x02\0\x01\0\x01", HandshakeError::Foreign),
-        (b"SAET\x02\0\0\0", HandshakeError::Version(2)),
-        (b"SAET\x01\0\0\x01", HandshakeError::Foreign),
+        (b"SAET\x01\0\0\0", HandshakeError::Version(1)),
+        (b"SAET\x02\0\0\x01", HandshakeError::Foreign),
     ] {
         assert_eq!(AcceptorHandshake::new(key(1), [2; 32]).input(bytes, &identity(2), &mut admit), Err(end));
     }

@@ -2,26 +2,31 @@
 //!
 //! Before: `saetta-engine`'s loop stages frames for a loop of another worker. After: that worker's loop gets them in place.
 //! The walk: `dial.rs` / `accept.rs` (one [`Connector`] on the watchdog thread) make a socket and prove it (`handshake.rs`), the loop
-//! gives it to its carrier (`uring.rs`), which moves the bytes that `link.rs` forms and understands; layout in `wire.rs`.
+//! gives it to its carrier (`carriers`), which moves the bytes that `link.rs` forms and understands; layout in `wire.rs`.
 //!
 //! Not here: tuples and tasks (a frame is a length and bytes), credit rules (limits are passed on), which peers there should be,
 //! threads, an async runtime, ZooKeeper, log lines.
 
 mod accept;
 mod carrier;
+mod carriers;
+mod connection;
 mod connector;
 mod dial;
 pub mod handshake;
 pub mod link;
-#[expect(unsafe_code, reason = "hands memory to the kernel: io_uring takes raw pointers, and what they name must outlive the operation")]
-mod uring;
+mod refused;
+mod send_log;
+pub mod sim;
 pub mod wire;
 
 pub use accept::{Accepted, AcceptorCounters};
-pub use carrier::{Counters, Ending, Inbound, LINKS_MAX, LinkEnd, LinkId, PIECE_POOL_BYTES, Peer};
+pub use carrier::{Counters, Ending, Inbound, LINKS_MAX, LinkEnd, LinkId, PIECE_POOL_BYTES, Peer, Road, SLOTS_MAX};
+pub use carriers::{Carrier, Choice};
+pub use connection::Connection;
 pub use connector::{Connector, ConnectorEvent, ConnectorOptions};
 pub use dial::{Target, TargetKey, probe};
 pub use handshake::{Admission, Claim, Identity, Key, ProbeReply, Refusal, Role};
 pub use link::{PiecePool, link_memory_bytes};
-pub use uring::{CarrierRefused, UringCarrier};
+pub use refused::CarrierRefused;
 pub use wire::{FRAME_BYTES_MAX, RING_BYTES_DEFAULT, frame_bytes};

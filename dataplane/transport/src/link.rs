@@ -11,7 +11,9 @@
 //! Each frame is delivered at most once and in order. A segment whose sending was cut short is never sent again: what the peer
 //! has not counted is reported when the link ends, so that its trees fail at once.
 
-use crate::wire::{self, CREDIT_BYTES, CREDITS_MAX, FRAME_BYTES_MAX, HEADER_BYTES, HEADROOM_BYTES, Header, Kind};
+use crate::send_log::{self, SendLog};
+use crate::wire::{self, CREDIT_BYTES, CREDITS_MAX, FRAME_BYTES_MAX, FRAMELESS_BYTES_MAX, HEADER_BYTES, Header, Kind};
+use std::collections::VecDeque;
 use std::ops::Range;
 
 /// A link that sent nothing for so long sends an empty segment.
@@ -170,20 +172,48 @@ struct Large {
     mark: usize,
 }
 
+/// Where the segment lies that a carrier writes.
+#[derive(Clone, Copy)]
+enum Flight {
+    /// With frames: this chunk of the log.
+    Log(u64),
+    /// Without: `Link::spare`.
+    Spare,
+}
+
+/// A frame in pieces that the peer does not count yet.
+struct LargeHead {
+    /// Position after it.
+    end: u64,
+    /// Header and blocks, as a frame without the rest.
+    head: Vec<u8>,
+}
+
+/// What lies between the two sides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Medium {
+    /// Segments carry a checksum.
+    Wire,
+    /// Memory both map: what is written is what is read.
+    Memory,
+}
+
 /// See the head of this file.
 pub struct Link {
     state: State,
+    summed: bool,
 
-    /// Segment being filled; frames begin at `HEADROOM_BYTES`. Never reallocated.
-    filling: Box<[u8]>,
-    /// Frame bytes in it.
-    filled: usize,
-    /// Segment the carrier writes. Not touched while `flying` is not empty.
-    flight: Box<[u8]>,
-    /// What of it is not yet written.
+    /// Segments with frames, and the one being filled.
+    log: SendLog,
+    /// The segment without frames that was formed last.
+    spare: Box<[u8]>,
+    flight: Flight,
+    /// What of the segment in flight is not yet written; its memory is not touched while this is not empty.
     flying: Range<usize>,
     /// Frame that fits no segment; set only while nothing else is staged behind it.
     large: Option<Large>,
+    /// Those not counted yet, the one above included.
+    large_heads: VecDeque<LargeHead>,
     /// Newest limit per executor not yet sent, ascending; as many as the peer has executors at most.
     grants: Vec<(u32, u64)>,
     /// `say_goodbye` was called, or the peer said it.
@@ -215,23 +245,24 @@ pub struct Link {
     last_heard_ns: u64,
 }
 
-/// Bytes one link takes: its receive ring and the two send buffers.
+/// Bytes one link takes at most: its receive ring, what it keeps until the peer counts it, and a segment without frames.
 pub const fn link_memory_bytes(local_ring_bytes: usize, remote_ring_bytes: usize) -> usize {
-    local_ring_bytes + 2 * wire::segment_bytes_max(remote_ring_bytes)
+    local_ring_bytes + send_log::CHUNKS_MAX * wire::segment_bytes_max(remote_ring_bytes) + FRAMELESS_BYTES_MAX
 }
 
 impl Link {
     /// A link right after its handshake. The ring sizes are those named there.
-    pub fn new(local_ring_bytes: usize, remote_ring_bytes: usize, now_ns: u64) -> Self {
+    pub fn new(local_ring_bytes: usize, remote_ring_bytes: usize, medium: Medium, now_ns: u64) -> Self {
         assert!(wire::ring_bytes_valid(local_ring_bytes) && wire::ring_bytes_valid(remote_ring_bytes), "the handshake checks both");
-        let buffer = || vec![0u8; wire::segment_bytes_max(remote_ring_bytes)].into_boxed_slice();
         Link {
             state: State::Open,
-            filling: buffer(),
-            filled: 0,
-            flight: buffer(),
+            summed: medium == Medium::Wire,
+            log: SendLog::new(wire::segment_bytes_max(remote_ring_bytes)),
+            spare: vec![0; FRAMELESS_BYTES_MAX].into_boxed_slice(),
+            flight: Flight::Spare,
             flying: 0..0,
             large: None,
+            large_heads: VecDeque::new(),
             grants: Vec::new(),
             goodbye_due: false,
             goodbye_sent: false,
@@ -259,39 +290,58 @@ impl Link {
 
     // ---- towards the peer
 
-    /// Frame bytes that may still be staged. With nothing staged at all, one frame of any size may be.
+    /// Frame bytes that may still be staged. With nothing staged since the last segment, one frame of any size may be.
     #[inline]
     pub fn room(&self) -> usize {
-        if self.state != State::Open || self.large.is_some() { 0 } else { self.filling.len() - HEADROOM_BYTES - self.filled }
+        if self.state != State::Open || self.large.is_some() { 0 } else { self.log.room() }
     }
 
-    /// Takes one whole frame, or nothing: false = no room (or no pool for a frame in pieces), ask again after the next completion.
-    /// One copy; allocates only for a frame larger than a segment.
+    /// Takes whole frames from the front of `frames`, and says how many bytes of them; those that found no room (or no pool for a frame in
+    /// pieces) are asked again after the next completion. One copy; allocates only for a frame larger than a segment.
     #[inline]
-    pub fn stage(&mut self, frame: &[u8], pool: &mut PiecePool) -> bool {
-        debug_assert!(wire::are_frames(frame), "whole frames");
+    pub fn stage(&mut self, frames: &[u8], pool: &mut PiecePool) -> usize {
+        debug_assert!(wire::are_frames(frames), "whole frames");
         let room = self.room();
-        if frame.len() > room && !(room > 0 && self.filled == 0 && self.stage_large(frame, pool)) {
-            return false;
+        let n = if frames.len() <= room { frames.len() } else { fitting(frames, room) };
+        if n > 0 {
+            self.log.add(&frames[..n]);
+        } else if !frames.is_empty() {
+            return self.stage_large(frames, pool);
         }
-        if frame.len() <= room {
-            let at = HEADROOM_BYTES + self.filled;
-            self.filling[at..at + frame.len()].copy_from_slice(frame);
-            self.filled += frame.len();
-        }
-        self.staged_bytes += frame.len() as u64;
-        true
+        self.staged_bytes += n as u64;
+        n
     }
 
     #[cold]
-    fn stage_large(&mut self, frame: &[u8], pool: &mut PiecePool) -> bool {
-        assert!(frame.len() <= FRAME_BYTES_MAX, "a frame of {} bytes: the emitter is told the limit of {FRAME_BYTES_MAX}", frame.len());
-        if !pool.fits(frame.len()) {
-            return false;
+    fn stage_large(&mut self, frames: &[u8], pool: &mut PiecePool) -> usize {
+        let size = frames.first_chunk::<4>().map_or(0, |first| wire::frame_bytes(u32::from_le_bytes(*first)));
+        let alone = self.state == State::Open && self.large.is_none() && self.log.filled() == 0;
+        if size <= self.log.segment_room() || !alone {
+            return 0;
         }
-        pool.take(frame.len());
-        self.large = Some(Large { bytes: frame.to_vec(), mark: 0 });
-        true
+        assert!(size <= FRAME_BYTES_MAX, "a frame of {size} bytes: the emitter is told the limit of {FRAME_BYTES_MAX}");
+        if !pool.fits(size) {
+            return 0;
+        }
+        pool.take(size);
+        self.large = Some(Large { bytes: frames[..size].to_vec(), mark: 0 });
+        self.staged_bytes += size as u64;
+        let mut head = frames[..wire::FRAME_HEADER_BYTES + wire::FRAME_BLOCK_BYTES_MAX].to_vec();
+        head[..4].copy_from_slice(&(wire::FRAME_BLOCK_BYTES_MAX as u32).to_le_bytes());
+        self.large_heads.push_back(LargeHead { end: self.staged_bytes, head });
+        size
+    }
+
+    /// True while a frame in pieces waits to be cut.
+    #[inline]
+    pub(crate) fn large_staged(&self) -> bool {
+        self.large.is_some()
+    }
+
+    /// Frame bytes in the segment being filled.
+    #[inline]
+    pub(crate) fn filled_bytes(&self) -> usize {
+        self.log.filled()
     }
 
     /// Credit for one of our executors: the newest limit wins and goes with the next segment, with or without frames.
@@ -319,13 +369,19 @@ impl Link {
     /// The unwritten rest of the segment in flight. Its memory stays where it is until [`Link::written`] has counted all of it.
     #[inline]
     pub fn flight(&self) -> &[u8] {
-        &self.flight[self.flying.clone()]
+        match self.flight {
+            Flight::Log(chunk) => &self.log.chunk(chunk)[self.flying.clone()],
+            Flight::Spare => &self.spare[self.flying.clone()],
+        }
     }
 
     /// The carrier has written `bytes` of [`Link::flight`].
     pub fn written(&mut self, bytes: usize) {
         assert!(bytes <= self.flying.len(), "no more than was asked for");
         self.flying.start += bytes;
+        if self.flying.is_empty() {
+            (self.flight, self.flying) = (Flight::Spare, 0..0);
+        }
     }
 
     /// Forms the next segment, if none is in flight and there is a reason to send one. True = [`Link::flight`] has it.
@@ -333,12 +389,12 @@ impl Link {
         if self.in_flight() || self.state == State::Closed {
             return false;
         }
-        let kind = if self.filled > 0 {
+        let kind = if self.log.filled() > 0 {
             Kind::Data
-        } else if self.large.is_some() {
+        } else if self.large.is_some() && self.log.room() > 0 {
             self.cut_piece(pool);
             Kind::Piece
-        } else if self.goodbye_due && !self.goodbye_sent {
+        } else if self.goodbye_may_go() {
             self.goodbye_sent = true;
             Kind::Goodbye
         } else if !self.grants.is_empty() || self.report_due(now_ns) || now_ns.saturating_sub(self.last_sent_ns) >= KEEPALIVE_NS {
@@ -346,33 +402,35 @@ impl Link {
         } else {
             return false;
         };
-        let credits = self.grants.len().min(CREDITS_MAX);
-        let start = HEADROOM_BYTES - credits * CREDIT_BYTES - HEADER_BYTES;
-        let end = HEADROOM_BYTES + self.filled;
-        for (i, (executor, limit)) in self.grants.drain(..credits).enumerate() {
-            let at = start + HEADER_BYTES + i * CREDIT_BYTES;
-            wire::write_credit(&mut self.filling[at..at + CREDIT_BYTES], executor, limit);
+        self.sent_bytes += self.log.filled() as u64;
+        let mut header = Header { kind, body_bytes: 0, sequence: self.sequence_next, received: self.received_bytes, credits: 0, crc: 0 };
+        if self.log.filled() > 0 {
+            let formed = self.log.close_segment(&mut self.grants, kind == Kind::Piece, self.sent_bytes);
+            header.credits = formed.credits;
+            header.seal(&mut self.log.chunk_mut(formed.chunk)[formed.range.clone()], self.summed);
+            (self.flight, self.flying) = (Flight::Log(formed.chunk), formed.range);
+        } else {
+            let n = self.grants.len().min(CREDITS_MAX);
+            for (to, (executor, limit)) in self.spare[HEADER_BYTES..].chunks_exact_mut(CREDIT_BYTES).zip(self.grants.drain(..n)) {
+                wire::write_credit(to, executor, limit);
+            }
+            header.credits = n as u16;
+            let range = 0..HEADER_BYTES + n * CREDIT_BYTES;
+            header.seal(&mut self.spare[range.clone()], self.summed);
+            (self.flight, self.flying) = (Flight::Spare, range);
         }
-        let header =
-            Header { kind, body_bytes: 0, sequence: self.sequence_next, received: self.received_bytes, credits: credits as u16, crc: 0 };
-        header.seal(&mut self.filling[start..end]);
-        std::mem::swap(&mut self.filling, &mut self.flight);
-        self.flying = start..end;
         self.sequence_next += 1;
-        self.sent_bytes += self.filled as u64;
-        self.filled = 0;
         self.reported_bytes = self.received_bytes;
         self.last_sent_ns = now_ns;
         true
     }
 
-    /// Moves the next part of the large frame into the buffer being filled, which is empty.
+    /// Moves the next part of the large frame into the segment being filled, which is empty.
     fn cut_piece(&mut self, pool: &mut PiecePool) {
         let large = self.large.as_mut().expect("asked before");
         let rest = &large.bytes[large.mark..];
-        let n = rest.len().min(self.filling.len() - HEADROOM_BYTES);
-        self.filling[HEADROOM_BYTES..HEADROOM_BYTES + n].copy_from_slice(&rest[..n]);
-        self.filled = n;
+        let n = rest.len().min(self.log.room());
+        self.log.add(&rest[..n]);
         large.mark += n;
         if large.mark == large.bytes.len() {
             pool.give(large.bytes.len());
@@ -380,9 +438,14 @@ impl Link {
         }
     }
 
+    fn goodbye_may_go(&self) -> bool {
+        self.goodbye_due && !self.goodbye_sent && self.large.is_none()
+    }
+
     /// True when something waits to be formed into a segment, timers apart.
     pub fn has_work(&self) -> bool {
-        self.filled > 0 || self.large.is_some() || !self.grants.is_empty() || (self.goodbye_due && !self.goodbye_sent)
+        let frames = self.log.filled() > 0 || (self.large.is_some() && self.log.room() > 0);
+        frames || !self.grants.is_empty() || self.goodbye_may_go()
     }
 
     /// True when every frame staged so far has been written and the peer counts it.
@@ -437,7 +500,7 @@ impl Link {
         let Some(segment) = ring.get(..bytes) else { return Received::More };
         let body = &segment[HEADER_BYTES..];
         let malformed = |what| Lost::Malformed { sequence: header.sequence, what };
-        let Some((credits, frames)) = body.split_at_checked(usize::from(header.credits) * CREDIT_BYTES) else {
+        let Some((frames, credits)) = body.len().checked_sub(usize::from(header.credits) * CREDIT_BYTES).map(|at| body.split_at(at)) else {
             return self.lose(malformed("more credits than its body holds"));
         };
         // Before the checksum, so that a waiting segment is not summed at every turn. A length that was changed on the way only
@@ -446,7 +509,7 @@ impl Link {
         if begins.is_some_and(|size| size <= FRAME_BYTES_MAX && !pool.fits(size)) {
             return Received::Wait;
         }
-        if wire::segment_crc(segment) != header.crc {
+        if self.summed && wire::segment_crc(segment) != header.crc {
             return self.lose(Lost::Crc { sequence: header.sequence });
         }
         let (got, want) = (header.sequence, self.sequence_due);
@@ -472,7 +535,7 @@ impl Link {
         }
 
         self.sequence_due += 1;
-        self.confirmed_bytes = header.received;
+        self.confirm(header.received);
         if !frames.is_empty() && self.received_bytes == self.reported_bytes {
             self.unreported_since_ns = now_ns;
         }
@@ -490,6 +553,24 @@ impl Link {
                 Received::Segment { bytes, credits, frames: &self.assembled }
             }
         }
+    }
+
+    fn confirm(&mut self, received: u64) {
+        if received == self.confirmed_bytes {
+            return;
+        }
+        self.confirmed_bytes = received;
+        self.log.confirm(received, matches!(self.flight, Flight::Log(_)));
+        while self.large_heads.front().is_some_and(|l| l.end <= received) {
+            self.large_heads.pop_front();
+        }
+    }
+
+    /// Frames that were staged and that the peer does not count, in runs of whole ones: what is lost if the link is. Of a frame in pieces only
+    /// header and blocks, as a frame without the rest.
+    pub fn each_unconfirmed(&self, frames: &mut dyn FnMut(&[u8])) {
+        self.log.each_unconfirmed(self.confirmed_bytes, frames);
+        self.large_heads.iter().for_each(|l| frames(&l.head));
     }
 
     fn piece_wrong(&self, piece: &[u8]) -> Option<&'static str> {
@@ -533,7 +614,8 @@ impl Link {
     }
 
     /// Ends the link here and now and gives back what it holds of the pools. Returns (frame bytes never handed to the carrier, frame
-    /// bytes handed over and not counted by the peer). The segment in flight stays in place until dropped.
+    /// bytes handed over and not counted by the peer). What is in flight, and what
+    /// [`Link::each_unconfirmed`] names, stays until dropped.
     pub fn close(&mut self, send_pool: &mut PiecePool, receive_pool: &mut PiecePool) -> (u64, u64) {
         self.state = State::Closed;
         if let Some(large) = self.large.take() {
@@ -544,7 +626,6 @@ impl Link {
         }
         receive_pool.give(self.assembled.len());
         self.assembled = Vec::new();
-        self.filled = 0;
         self.grants.clear();
         (self.staged_bytes - self.sent_bytes, self.sent_bytes - self.confirmed_bytes)
     }
@@ -583,6 +664,19 @@ impl Link {
         self.state = State::Closed;
         Received::Lost(why)
     }
+}
+
+/// Bytes of the whole frames at the front of `frames` that fit into `room`.
+fn fitting(frames: &[u8], room: usize) -> usize {
+    let mut n = 0;
+    while let Some(first) = frames[n..].first_chunk::<4>() {
+        let next = n + wire::frame_bytes(u32::from_le_bytes(*first));
+        if next > room {
+            break;
+        }
+        n = next;
+    }
+    n
 }
 
 /// Size of the frame that a first piece begins.

@@ -21,7 +21,7 @@ impl End {
     fn new() -> Self {
         let pool = || PiecePool::new(FRAME_BYTES_MAX);
         End {
-            link: Link::new(RING, RING, 0),
+            link: Link::new(RING, RING, Medium::Wire, 0),
             inbox: vec![],
             frames: vec![],
             credits: vec![],
@@ -32,7 +32,7 @@ impl End {
     }
 
     fn stage(&mut self, frame: &[u8]) -> bool {
-        self.link.stage(frame, &mut self.send_pool)
+        self.link.stage(frame, &mut self.send_pool) == frame.len()
     }
 
     /// The next segment, wholly written; empty when there is none.
@@ -196,7 +196,7 @@ fn lengths_out_of_bounds_end_the_link_by_the_header_alone() {
         [(RING / 2 - HEADER_BYTES, false), (RING / 2 - HEADER_BYTES + 8, true), (3, true), (1 << 31, true), (u32::MAX as usize, true)]
     {
         let mut header = vec![0; HEADER_BYTES];
-        Header { kind: Kind::Data, body_bytes: 0, sequence: 0, received: 0, credits: 0, crc: 0 }.seal(&mut header);
+        Header { kind: Kind::Data, body_bytes: 0, sequence: 0, received: 0, credits: 0, crc: 0 }.seal(&mut header, true);
         header[4..8].copy_from_slice(&(body as u32).to_le_bytes());
         let mut b = End::new();
         b.feed(&header, 0);
@@ -211,7 +211,7 @@ fn lengths_out_of_bounds_end_the_link_by_the_header_alone() {
 fn sealed(kind: Kind, sequence: u64, received: u64, credits: u16, body: &[u8]) -> Vec<u8> {
     let mut segment = vec![0; HEADER_BYTES];
     segment.extend_from_slice(body);
-    Header { kind, body_bytes: 0, sequence, received, credits, crc: 0 }.seal(&mut segment);
+    Header { kind, body_bytes: 0, sequence, received, credits, crc: 0 }.seal(&mut segment, true);
     segment
 }
 
@@ -283,6 +283,76 @@ fn a_second_large_frame_waits_for_the_pool_and_then_arrives() {
     assert!(!a.stage(&large));
     assert!(a.stage(&frame(b"small")));
     a.send_pool.give(FRAME_BYTES_MAX);
+}
+
+#[test]
+fn what_the_peer_does_not_count_is_named_frame_by_frame_and_nothing_else() {
+    let mut a = End::new();
+    let mut b = End::new();
+    let named = |link: &Link| {
+        let mut all = Vec::new();
+        link.each_unconfirmed(&mut |frames| all.extend_from_slice(frames));
+        all
+    };
+    let frames: Vec<Vec<u8>> = (0..5).map(|i| frame(&[i; 100])).collect();
+    for f in &frames[..3] {
+        assert!(a.stage(f));
+        let s = a.segment(0);
+        b.feed(&s, 0);
+    }
+    assert!(a.stage(&frames[3]));
+    a.segment(0);
+    assert!(a.stage(&frames[4]));
+    assert!(named(&a.link) == frames.concat(), "nothing was counted");
+    a.feed(&b.segment(SECOND), SECOND);
+    assert!(named(&a.link) == frames[3..].concat(), "sent and lost on the way; staged and never sent");
+    a.link.close(&mut a.send_pool, &mut a.receive_pool);
+    assert!(named(&a.link) == frames[3..].concat(), "also after the end");
+}
+
+#[test]
+fn of_a_frame_in_pieces_header_and_blocks_are_named_until_its_last_piece_is_counted() {
+    let (mut a, mut b) = (End::new(), End::new());
+    let large = frame(&[7; 20_000]);
+    assert!(a.stage(&large));
+    let head = {
+        let mut head = large[..wire::FRAME_HEADER_BYTES + wire::FRAME_BLOCK_BYTES_MAX].to_vec();
+        head[..4].copy_from_slice(&(wire::FRAME_BLOCK_BYTES_MAX as u32).to_le_bytes());
+        head
+    };
+    let mut now_ns = 0;
+    loop {
+        let mut named = Vec::new();
+        a.link.each_unconfirmed(&mut |frames| named.extend_from_slice(frames));
+        if a.link.confirmed_bytes() == large.len() as u64 {
+            assert!(named.is_empty());
+            return;
+        }
+        assert!(named == head && wire::are_frames(&named));
+        now_ns += REPORT_NS;
+        let s = a.segment(now_ns);
+        b.feed(&s, now_ns);
+        a.feed(&b.segment(now_ns + REPORT_NS), now_ns);
+    }
+}
+
+#[test]
+fn a_peer_that_counts_nothing_stops_the_sender_and_still_gets_credit_reports_and_proofs_of_life() {
+    let (mut a, mut b) = (End::new(), End::new());
+    let f = frame(&[1; 1000]);
+    let mut staged = 0;
+    while a.stage(&f) || !a.segment(0).is_empty() {
+        staged += 1;
+    }
+    assert!(staged > 10 && a.link.room() == 0);
+    assert!(b.stage(&f));
+    let s = b.segment(0);
+    a.feed(&s, 0);
+    for (now_ns, why) in [(REPORT_NS, "a report"), (SECOND + REPORT_NS, "a proof of life")] {
+        assert!(!a.segment(now_ns).is_empty(), "{why}");
+    }
+    a.link.grant(3, 30);
+    assert!(!a.segment(2 * SECOND).is_empty(), "credit");
 }
 
 #[test]
@@ -414,6 +484,9 @@ proptest! {
             b.feed(&wire[..n], 0);
             wire.drain(..n);
             prop_assert_eq!(&b.lost, &None);
+            // Whole segments come back, late ones a report at a time.
+            let counts = b.segment(turn as u64 * REPORT_NS / 4);
+            a.feed(&counts, 0);
         }
         prop_assert!(b.frames == frames.concat());
         prop_assert_eq!((a.send_pool.used_bytes(), b.receive_pool.used_bytes()), (0, 0));
@@ -429,17 +502,26 @@ proptest! {
         how in 0..5,
         byte in 1u8..,
     ) {
-        let mut a = End::new();
+        // A peer that gets everything as it is and counts it.
+        let (mut a, mut peer) = (End::new(), End::new());
         let frames: Vec<Vec<u8>> = sizes.iter().enumerate().map(|(i, &n)| frame(&vec![i as u8; n])).collect();
         let mut segments = vec![];
+        let mut now_ns = 0;
+        let mut next = |a: &mut End| {
+            let s = a.segment(0);
+            now_ns += REPORT_NS;
+            peer.feed(&s, 0);
+            a.feed(&peer.segment(now_ns), 0);
+            s
+        };
         for f in &frames {
             while !a.stage(f) {
-                segments.push(a.segment(0));
+                segments.push(next(&mut a));
             }
         }
         a.link.say_goodbye();
         loop {
-            let s = a.segment(0);
+            let s = next(&mut a);
             if s.is_empty() { break }
             segments.push(s);
         }
@@ -464,7 +546,7 @@ proptest! {
     fn foreign_bytes_deliver_nothing(bytes in prop::collection::vec(any::<u8>(), 0..2000), valid_start in any::<bool>()) {
         let mut b = End::new();
         if valid_start {
-            b.feed(&[0xE7, 0x5A, 1], 0);
+            b.feed(&[0xE7, 0x5A, wire::VERSION], 0);
         }
         b.feed(&bytes, 0);
         prop_assert!(b.frames.is_empty());

@@ -4,21 +4,21 @@
 //! Pure layout: no state, no I/O. All integers little-endian, everything a multiple of 8 bytes.
 //!
 //! ```text
-//! segment = header, credits, frames
+//! segment = header, frames, credits
 //!
 //!  0      2      3      4             8                    16                    24      26      28          32
 //!  +------+------+------+-------------+---------------------+---------------------+-------+-------+-----------+
 //!  | 5AE7 | ver  | kind | body bytes  | sequence            | received            |credits| 0     | CRC32C    |
 //!  +------+------+------+-------------+---------------------+---------------------+-------+-------+-----------+
-//!  | credit: executor u32, 0 u32, limit u64 |  ... `credits` times                                             |
-//!  +-----------------------------------------------------------------------------------------------------------+
 //!  | data: whole frames back to back | piece: part of one frame | goodbye: nothing                             |
+//!  +-----------------------------------------------------------------------------------------------------------+
+//!  | credit: executor u32, 0 u32, limit u64 |  ... `credits` times                                             |
 //!  +-----------------------------------------------------------------------------------------------------------+
 //!
 //! body bytes   all that follows the header
 //! sequence     from 0, one more with each segment of this direction
 //! received     frame bytes taken from the peer so far: what the peer sent beyond it is lost when the link ends
-//! CRC32C       over bytes 0..28 and the body
+//! CRC32C       over bytes 0..28 and the body; 0 and not looked at where no wire lies between the two sides (shared memory)
 //!
 //! frame = length u32 (payload and blocks), 12 more header bytes, that many bytes, zeros up to a multiple of 8
 //! ```
@@ -30,15 +30,15 @@ use std::fmt;
 /// First two bytes of every segment.
 pub const MAGIC: u16 = 0x5AE7;
 /// Version of this layout; the handshake has its own.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 /// Bytes of a segment's header.
 pub const HEADER_BYTES: usize = 32;
 /// Bytes of one credit entry.
 pub const CREDIT_BYTES: usize = 16;
 /// Most credit entries in one segment; more go with the next one.
 pub const CREDITS_MAX: usize = 256;
-/// Header and the most credits: what a segment keeps free before its frames.
-pub const HEADROOM_BYTES: usize = HEADER_BYTES + CREDIT_BYTES * CREDITS_MAX;
+/// Largest segment without frames.
+pub const FRAMELESS_BYTES_MAX: usize = HEADER_BYTES + CREDIT_BYTES * CREDITS_MAX;
 
 /// Bytes of a frame's own header.
 pub const FRAME_HEADER_BYTES: usize = 16;
@@ -56,7 +56,7 @@ pub const RING_BYTES_MIN: usize = 16 << 10;
 /// Largest.
 pub const RING_BYTES_MAX: usize = 4 << 20;
 
-const _: () = assert!(HEADROOM_BYTES + 1024 <= RING_BYTES_MIN / 2, "the smallest segment holds all its credits and some frames");
+const _: () = assert!(FRAMELESS_BYTES_MAX <= RING_BYTES_MIN / 2, "the smallest ring takes the most credits in one segment");
 const _: () = assert!(RING_BYTES_MAX <= u32::MAX as usize, "ring sizes travel as u32, segment bodies too");
 const _: () = assert!((HEADER_BYTES | CREDIT_BYTES | FRAME_HEADER_BYTES).is_multiple_of(8), "frames begin at multiples of 8");
 const _: () = assert!(CREDITS_MAX <= u16::MAX as usize);
@@ -105,7 +105,7 @@ pub struct Header {
     pub sequence: u64,
     /// Frame bytes its sender has taken from us.
     pub received: u64,
-    /// Credit entries at the front of the body.
+    /// Credit entries at the end of the body.
     pub credits: u16,
     /// As read.
     pub crc: u32,
@@ -143,8 +143,9 @@ impl Header {
         })
     }
 
-    /// Writes header and CRC at the front of `segment`, whose body is already there. `crc` and `body_bytes` of `self` are not read.
-    pub fn seal(&self, segment: &mut [u8]) {
+    /// Writes the header at the front of `segment`, whose body is already there, with its CRC if it gets one. `crc` and `body_bytes` of `self` are
+    /// not read.
+    pub fn seal(&self, segment: &mut [u8], summed: bool) {
         let body_bytes = segment.len() - HEADER_BYTES;
         segment[0..2].copy_from_slice(&MAGIC.to_le_bytes());
         segment[2] = VERSION;
@@ -158,7 +159,7 @@ impl Header {
         segment[16..24].copy_from_slice(&self.received.to_le_bytes());
         segment[24..26].copy_from_slice(&self.credits.to_le_bytes());
         segment[26..28].fill(0);
-        let crc = segment_crc(segment);
+        let crc = if summed { segment_crc(segment) } else { 0 };
         segment[28..32].copy_from_slice(&crc.to_le_bytes());
     }
 }
@@ -214,12 +215,12 @@ mod tests {
         let mut segment = vec![0u8; HEADER_BYTES + 8];
         segment[HEADER_BYTES..].copy_from_slice(b"12345678");
         let header = Header { kind: Kind::Piece, body_bytes: 8, sequence: 7, received: 9, credits: 0, crc: 0 };
-        header.seal(&mut segment);
+        header.seal(&mut segment, true);
         let read = Header::read(segment.first_chunk().unwrap()).unwrap();
         assert_eq!(read, Header { crc: segment_crc(&segment), ..header });
         // Golden: the layout is on the wire between builds.
-        assert_eq!(segment[..28], *b"\xE7\x5A\x01\x02\x08\0\0\0\x07\0\0\0\0\0\0\0\x09\0\0\0\0\0\0\0\0\0\0\0");
-        assert_eq!(read.crc, 0x7A6B_E45D, "as an independent CRC32C (Castagnoli) gives for the bytes above and the body");
+        assert_eq!(segment[..28], *b"\xE7\x5A\x02\x02\x08\0\0\0\x07\0\0\0\0\0\0\0\x09\0\0\0\0\0\0\0\0\0\0\0");
+        assert_eq!(read.crc, 0xF976_782E, "as an independent CRC32C (Castagnoli) gives for the bytes above and the body");
     }
 
     #[test]

@@ -28,9 +28,14 @@ fn a_dialled_pair_agrees_on_who_and_where_and_passes_bytes() {
         remote_loop: 0,
         local_ring_bytes,
         remote_ring_bytes,
+        road: Road::Data,
     };
     assert_eq!((at_a, at_b), (peer(2, small, ring), peer(1, ring, small)));
-    let (mut a, mut b) = (TcpStream::from(a), TcpStream::from(b));
+    let stream = |c| match c {
+        Connection::Socket(socket) => TcpStream::from(socket),
+        other => panic!("{other:?}"),
+    };
+    let (mut a, mut b) = (stream(a), stream(b));
     assert!(a.nodelay().unwrap() && b.nodelay().unwrap());
     b.set_nonblocking(false).unwrap();
     a.write_all(b"first byte after the handshake").unwrap();
@@ -136,7 +141,10 @@ fn thirty_targets_are_reached_at_the_allowed_pace_and_a_dead_one_delays_none() {
     let mut door = connector(2);
     let mut dialer = connector(1);
     let mut targets: Vec<_> = (0..30u32)
-        .map(|i| Target { key: TargetKey { placement: 2, local_loop: i % 5, remote_loop: i / 5 }, addr: door.local_addr() })
+        .map(|i| Target {
+            key: TargetKey { placement: 2, local_loop: i % 5, remote_loop: i / 5, road: Road::Data },
+            addr: door.local_addr(),
+        })
         .collect();
     targets.insert(0, target(3, "127.0.0.6:1".parse().unwrap()));
     dialer.set_targets(&targets);
@@ -149,7 +157,7 @@ fn thirty_targets_are_reached_at_the_allowed_pace_and_a_dead_one_delays_none() {
 
 /// A dialler by hand, which remembers what it sent.
 fn dial_by_hand(addr: SocketAddr, door: &mut Connector) -> (TcpStream, Vec<u8>) {
-    let claim = Claim { role: Role::Link, from: identity(1), from_loop: 0, to_loop: 0, to_placement: 2 };
+    let claim = Claim { role: Role::Link, from: identity(1), from_loop: 0, to_loop: 0, road: Road::Data, to_placement: 2 };
     let mut handshake = DialerHandshake::new(key(1), &claim, [5; 32]);
     let mut stream = TcpStream::connect(addr).unwrap();
     stream.set_nonblocking(true).unwrap();
@@ -213,7 +221,7 @@ fn foreign_traffic_is_hung_up_on_and_harms_nobody() {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1);
         (state >> 56) as u8
     });
-    let long_magic = [&b"SAET\x01\0\0\0"[..], &noise].concat();
+    let long_magic = [&b"SAET\x02\0\0\0"[..], &noise].concat();
     let strangers: [&[u8]; 6] = [
         &noise,
         b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",

@@ -1,7 +1,7 @@
 //! A kernel or container that refuses io_uring is told in one clear line, not by a panic.
 //! Each case runs in a process of its own, under a seccomp filter.
 
-use saetta_transport::UringCarrier;
+use saetta_transport::{Carrier, Choice};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
 use std::collections::BTreeMap;
 
@@ -19,10 +19,15 @@ fn refuse(errno: u32) {
 fn child() {
     let Ok(errno) = std::env::var("REFUSE_ERRNO") else { return };
     refuse(errno.parse().unwrap());
-    println!("LINE {}", UringCarrier::new().err().unwrap());
+    println!("FATAL {}", Carrier::open(Choice::Uring).err().unwrap());
+    let carrier = Carrier::open(Choice::Auto).unwrap();
+    assert_eq!(carrier.kind(), "epoll");
+    println!("EPOLL {}", carrier.refusal().unwrap());
+    assert!(Carrier::open(Choice::Epoll).unwrap().refusal().is_none(), "it was not wanted");
 }
 
-fn line(errno: u32) -> String {
+/// What is said where io_uring is asked for by name, and where it is not.
+fn lines(errno: u32) -> (String, String) {
     let child = std::process::Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "child", "--include-ignored", "--nocapture"])
         .env("REFUSE_ERRNO", errno.to_string())
@@ -30,16 +35,19 @@ fn line(errno: u32) -> String {
         .unwrap();
     let text = String::from_utf8_lossy(&child.stdout).into_owned();
     assert!(child.status.success(), "{text}{}", String::from_utf8_lossy(&child.stderr));
-    text.lines().find_map(|l| l.strip_prefix("LINE ")).expect("the child prints it").to_owned()
+    let line = |word: &str| text.lines().find_map(|l| l.strip_prefix(word)).expect("the child prints it").to_owned();
+    (line("FATAL "), line("EPOLL "))
 }
 
 #[test]
 fn each_refusal_names_the_call_the_error_the_likely_cause_and_the_remedy() {
     for (errno, name) in [(1, "EPERM"), (38, "ENOSYS"), (12, "ENOMEM")] {
-        let line = line(errno);
-        assert!(line.starts_with(&format!("transport: io_uring unavailable (io_uring_setup: {name}; ")), "{line}");
-        assert!(line.contains("a seccomp filter is active"), "{line}");
-        assert!(line.contains("this version has no other carrier between workers"), "{line}");
-        assert!(line.ends_with("allow io_uring, or run the topology with topology.workers=1"), "{line}");
+        let (fatal, epoll) = lines(errno);
+        for line in [&fatal, &epoll] {
+            assert!(line.starts_with(&format!("transport: io_uring unavailable (io_uring_setup: {name}; ")), "{line}");
+            assert!(line.contains("a seccomp filter is active"), "{line}");
+        }
+        assert!(fatal.ends_with("allow io_uring, or set transport.carrier=auto"), "{fatal}");
+        assert!(epoll.contains("using epoll") && epoll.contains("set transport.carrier=epoll to silence this"), "{epoll}");
     }
 }

@@ -8,21 +8,21 @@ use std::time::{Duration, Instant};
 
 /// One carrier with one link, on the test's own thread.
 struct Side {
-    carrier: UringCarrier,
+    carrier: Carrier,
     link: LinkId,
     seen: Record,
 }
 
 impl Side {
-    fn new((socket, peer): (std::os::fd::OwnedFd, Peer)) -> Self {
-        let mut carrier = UringCarrier::new().unwrap();
-        let link = carrier.add(socket, peer, now_ns()).unwrap();
+    fn new((connection, peer): (Connection, Peer)) -> Self {
+        let mut carrier = Carrier::open(Choice::Uring).unwrap();
+        let link = carrier.add(connection, peer, now_ns()).unwrap();
         Side { carrier, link, seen: Record::default() }
     }
 
     fn turn(&mut self) {
         self.carrier.poll(now_ns(), &mut self.seen);
-        self.carrier.flush(now_ns());
+        self.carrier.flush(now_ns(), false);
     }
 }
 
@@ -65,6 +65,7 @@ impl Inbound for Checker {
         assert!(limit > self.credits, "credits of an executor only rise");
         self.credits = limit;
     }
+    fn lost(&mut self, _: LinkId, _: &[u8]) {}
     fn ended(&mut self, _: LinkId, end: LinkEnd) {
         self.ends.push(end);
     }
@@ -74,11 +75,11 @@ impl Inbound for Checker {
 fn a_million_frames_each_way_arrive_once_and_in_order_and_goodbye_ends_it() {
     const FRAMES: u64 = 1_000_000;
     let (a, b) = linked();
-    let threads = [(1u8, a), (2u8, b)].map(|(me, (socket, peer))| {
+    let threads = [(1u8, a), (2u8, b)].map(|(me, (connection, peer))| {
         std::thread::spawn(move || {
-            let mut carrier = UringCarrier::new().unwrap();
+            let mut carrier = Carrier::open(Choice::Uring).unwrap();
             let sleeper = saetta_ring::Sleeper::new().unwrap();
-            let link = carrier.add(socket, peer, now_ns()).unwrap();
+            let link = carrier.add(connection, peer, now_ns()).unwrap();
             let mut seen = Checker { side: 3 - me, next: 0, buffer: Vec::new(), ends: Vec::new(), credits: 0 };
             let (mut sent, mut staged, mut buffer) = (0, false, Vec::new());
             let (mut granted, mut bye) = (0, false);
@@ -90,7 +91,7 @@ fn a_million_frames_each_way_arrive_once_and_in_order_and_goodbye_ends_it() {
                     if !staged {
                         frame(&mut buffer, me, sent, payload_bytes(sent));
                     }
-                    staged = !carrier.stage(link, &buffer);
+                    staged = !took(&mut carrier, link, &buffer);
                     if staged {
                         break;
                     }
@@ -105,7 +106,7 @@ fn a_million_frames_each_way_arrive_once_and_in_order_and_goodbye_ends_it() {
                     bye = true;
                     carrier.say_goodbye(link);
                 }
-                done += carrier.flush(now_ns());
+                done += carrier.flush(now_ns(), false);
                 if done == 0 {
                     carrier.wait(sleeper.as_fd(), Duration::from_millis(100));
                 }
@@ -114,10 +115,10 @@ fn a_million_frames_each_way_arrive_once_and_in_order_and_goodbye_ends_it() {
             assert_eq!(seen.ends, [end]);
             assert_eq!(seen.next, FRAMES);
             assert!(seen.credits > 0);
-            let counters = *carrier.counters();
+            let counters = carrier.counters();
             assert_eq!((counters.large_in, counters.large_out), (4, 4));
             assert_eq!((counters.links_goodbye, counters.links_lost), (1, 0));
-            assert!(counters.enters < FRAMES / 16, "frames share system calls: {counters:?}");
+            assert!(counters.calls < FRAMES / 16, "frames share system calls: {counters:?}");
             counters
         })
     });
@@ -131,7 +132,7 @@ fn small_things_cross_and_an_idle_carrier_makes_no_system_call() {
     let (mut a, mut b) = pair();
     let mut buffer = Vec::new();
     frame(&mut buffer, 1, 0, 5);
-    assert!(a.carrier.stage(a.link, &buffer));
+    assert!(took(&mut a.carrier, a.link, &buffer));
     a.carrier.grant(a.link, 9, 100);
     a.carrier.grant(a.link, 9, 200);
     a.carrier.grant(a.link, 3, 50);
@@ -142,12 +143,12 @@ fn small_things_cross_and_an_idle_carrier_makes_no_system_call() {
     until(&mut [&mut a, &mut b], |s| s.iter().all(|s| s.carrier.idle()));
     let now = now_ns();
     a.carrier.poll(now, &mut a.seen);
-    let enters = a.carrier.counters().enters;
+    let enters = a.carrier.counters().calls;
     for _ in 0..1000 {
         assert_eq!(a.carrier.poll(now, &mut a.seen), 0);
-        assert_eq!(a.carrier.flush(now), 0);
+        assert_eq!(a.carrier.flush(now, false), 0);
     }
-    assert_eq!(a.carrier.counters().enters, enters);
+    assert_eq!(a.carrier.counters().calls, enters);
 }
 
 #[test]
@@ -157,41 +158,49 @@ fn a_dropped_peer_is_known_at_once_with_what_it_may_have_missed() {
     frame(&mut buffer, 1, 0, 100);
     drop(b);
     let start = Instant::now();
-    assert!(a.carrier.stage(a.link, &buffer), "the end is not known yet");
-    a.carrier.flush(now_ns());
+    assert!(took(&mut a.carrier, a.link, &buffer), "the end is not known yet");
+    a.carrier.flush(now_ns(), false);
     until(&mut [&mut a], |s| !s[0].seen.ends.is_empty());
     assert!(start.elapsed() < Duration::from_secs(1), "at once, not by the silence of 4 s");
     let (link, end) = &a.seen.ends[0];
     assert_eq!(*link, a.link);
     assert!(matches!(&end.how, Ending::Lost { .. }), "{end:?}");
     assert_eq!((end.unsent_bytes, end.unconfirmed_bytes), (0, buffer.len() as u64));
-    assert!(!a.carrier.stage(a.link, &buffer) && a.carrier.room(a.link) == 0 && a.carrier.peer(a.link).is_none());
+    assert!(!took(&mut a.carrier, a.link, &buffer) && a.carrier.room(a.link) == 0 && a.carrier.peer(a.link).is_none());
     // Its place is used again under another id.
     until(&mut [&mut a], |s| s[0].carrier.idle());
-    let ((socket, peer), _other) = linked();
-    let next = a.carrier.add(socket, peer, now_ns()).unwrap();
+    let ((connection, peer), _other) = linked();
+    let next = a.carrier.add(connection, peer, now_ns()).unwrap();
     assert_eq!(next.place(), a.link.place());
     assert_ne!(next, a.link);
-    assert!(!a.carrier.stage(a.link, &buffer), "the old id names nothing");
+    assert!(!took(&mut a.carrier, a.link, &buffer), "the old id names nothing");
 }
 
 /// A carrier on one end of a socket and the test by hand on the other: what the carrier's link says and hears is bytes.
 fn by_hand() -> (Side, std::os::unix::net::UnixStream) {
     let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
     theirs.set_nonblocking(true).unwrap();
-    let peer =
-        Peer { placement: 2, start: 1, index: 2, local_loop: 0, remote_loop: 0, local_ring_bytes: 16 << 10, remote_ring_bytes: 16 << 10 };
-    (Side::new((ours.into(), peer)), theirs)
+    let peer = Peer {
+        placement: 2,
+        start: 1,
+        index: 2,
+        local_loop: 0,
+        remote_loop: 0,
+        local_ring_bytes: 16 << 10,
+        remote_ring_bytes: 16 << 10,
+        road: Road::Data,
+    };
+    (Side::new((Connection::Socket(ours.into()), peer)), theirs)
 }
 
 /// The bytes a link sends for these frames.
 fn segments(frames: &[Vec<u8>], goodbye: bool) -> Vec<Vec<u8>> {
-    let mut link = link::Link::new(16 << 10, 16 << 10, 0);
+    let mut link = link::Link::new(16 << 10, 16 << 10, link::Medium::Wire, 0);
     let mut pool = PiecePool::new(FRAME_BYTES_MAX);
     let mut out = vec![];
     let mut frames = frames.iter().peekable();
     loop {
-        while frames.next_if(|f| link.stage(f, &mut pool)).is_some() {}
+        while frames.next_if(|f| link.stage(f, &mut pool) == f.len()).is_some() {}
         if frames.peek().is_none() && goodbye {
             link.say_goodbye();
         }
@@ -296,14 +305,14 @@ fn a_peer_that_reads_nothing_stops_its_sender_and_nobody_else() {
     let (mut stalled, _hand) = by_hand();
     let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
     let peer = *stalled.carrier.peer(stalled.link).unwrap();
-    let healthy = stalled.carrier.add(ours.into(), peer, now_ns()).unwrap();
-    let mut other = Side::new((theirs.into(), peer));
+    let healthy = stalled.carrier.add(Connection::Socket(ours.into()), peer, now_ns()).unwrap();
+    let mut other = Side::new((Connection::Socket(theirs.into()), peer));
     let f = &some_frames(1, 1000)[0];
     // Until the socket's buffer, the segment in flight and the one being filled are full.
     let mut staged = 0u64;
     let mut refusals = 0;
     while refusals < 200 {
-        match stalled.carrier.stage(stalled.link, f) {
+        match took(&mut stalled.carrier, stalled.link, f) {
             true => staged += f.len() as u64,
             false => refusals += 1,
         }
@@ -311,7 +320,7 @@ fn a_peer_that_reads_nothing_stops_its_sender_and_nobody_else() {
     }
     assert!(staged < 4 << 20, "bounded");
     for _ in 0..500 {
-        while !stalled.carrier.stage(healthy, f) {
+        while !took(&mut stalled.carrier, healthy, f) {
             stalled.turn();
             other.turn();
         }
@@ -330,7 +339,7 @@ fn a_peer_that_reads_nothing_stops_its_sender_and_nobody_else() {
 fn dropping_a_carrier_in_the_middle_of_everything_returns_at_once() {
     let (mut side, _hand) = by_hand();
     for _ in 0..1000 {
-        side.carrier.stage(side.link, &some_frames(1, 1000)[0]);
+        took(&mut side.carrier, side.link, &some_frames(1, 1000)[0]);
         side.turn();
     }
     let start = Instant::now();
@@ -347,7 +356,7 @@ fn a_silent_peer_is_lost_after_four_seconds_of_the_given_clock_and_a_stuck_loop_
     while side.seen.ends.is_empty() {
         now += 100_000_000;
         side.carrier.poll(now, &mut side.seen);
-        side.carrier.flush(now);
+        side.carrier.flush(now, false);
         let _ = std::io::Read::read_to_end(&mut hand, &mut pings);
     }
     assert_eq!(lost(&side), format!("the peer was silent for {} ms", (now - start) / 1_000_000));
@@ -398,14 +407,26 @@ fn one_wait_ends_by_the_event_by_bytes_by_its_time_and_by_a_links_own_deadline()
 
 #[test]
 fn two_hundred_and_fifty_six_links_work_at_once_and_one_more_is_refused() {
-    let mut sides = [UringCarrier::new().unwrap(), UringCarrier::new().unwrap()];
+    let mut sides = [Carrier::open(Choice::Uring).unwrap(), Carrier::open(Choice::Uring).unwrap()];
     let mut seen = [Record::default(), Record::default()];
     let small = 16 << 10;
-    let peer = Peer { placement: 2, start: 1, index: 2, local_loop: 0, remote_loop: 0, local_ring_bytes: small, remote_ring_bytes: small };
+    let peer = Peer {
+        placement: 2,
+        start: 1,
+        index: 2,
+        local_loop: 0,
+        remote_loop: 0,
+        local_ring_bytes: small,
+        remote_ring_bytes: small,
+        road: Road::Data,
+    };
     let mut links = vec![];
-    let add = |sides: &mut [UringCarrier; 2]| {
+    let add = |sides: &mut [Carrier; 2]| {
         let (a, b) = std::os::unix::net::UnixStream::pair().unwrap();
-        Ok::<_, std::io::Error>([sides[0].add(a.into(), peer, now_ns())?, sides[1].add(b.into(), peer, now_ns())?])
+        Ok::<_, std::io::Error>([
+            sides[0].add(Connection::Socket(a.into()), peer, now_ns())?,
+            sides[1].add(Connection::Socket(b.into()), peer, now_ns())?,
+        ])
     };
     for _ in 0..LINKS_MAX {
         links.push(add(&mut sides).unwrap());
@@ -415,13 +436,13 @@ fn two_hundred_and_fifty_six_links_work_at_once_and_one_more_is_refused() {
     let start = Instant::now();
     for round in 1..=3 {
         for (pair, f) in links.iter().zip(&frames) {
-            assert!(sides[0].stage(pair[0], f) && sides[1].stage(pair[1], f));
+            assert!(took(&mut sides[0], pair[0], f) && took(&mut sides[1], pair[1], f));
         }
         while seen.iter().any(|s| s.frames.len() < round * LINKS_MAX) {
             assert!(start.elapsed() < PATIENCE);
             for (side, seen) in sides.iter_mut().zip(&mut seen) {
                 side.poll(now_ns(), seen);
-                side.flush(now_ns());
+                side.flush(now_ns(), false);
             }
         }
     }
@@ -433,7 +454,7 @@ fn two_hundred_and_fifty_six_links_work_at_once_and_one_more_is_refused() {
         assert!(start.elapsed() < PATIENCE);
         for (side, seen) in sides.iter_mut().zip(&mut seen) {
             side.poll(now_ns(), seen);
-            side.flush(now_ns());
+            side.flush(now_ns(), false);
         }
     }
     assert!(seen.iter().all(|s| s.ends.iter().all(|(_, e)| e.how == Ending::Goodbye)));
@@ -443,9 +464,18 @@ fn two_hundred_and_fifty_six_links_work_at_once_and_one_more_is_refused() {
 #[test]
 fn ring_sizes_the_handshake_never_gives_are_refused() {
     let (a, _b) = std::os::unix::net::UnixStream::pair().unwrap();
-    let mut carrier = UringCarrier::new().unwrap();
-    let peer = Peer { placement: 2, start: 1, index: 2, local_loop: 0, remote_loop: 0, local_ring_bytes: 1 << 18, remote_ring_bytes: 77 };
-    assert!(carrier.add(a.into(), peer, 0).is_err());
+    let mut carrier = Carrier::open(Choice::Uring).unwrap();
+    let peer = Peer {
+        placement: 2,
+        start: 1,
+        index: 2,
+        local_loop: 0,
+        remote_loop: 0,
+        local_ring_bytes: 1 << 18,
+        remote_ring_bytes: 77,
+        road: Road::Data,
+    };
+    assert!(carrier.add(Connection::Socket(a.into()), peer, 0).is_err());
 }
 
 #[test]
@@ -453,7 +483,10 @@ fn a_reset_in_the_middle_of_a_segment_is_known_at_once() {
     use std::io::Write;
     let (a, (hand, _)) = linked();
     let mut side = Side::new(a);
-    let mut hand = std::net::TcpStream::from(hand);
+    let mut hand = match hand {
+        Connection::Socket(hand) => std::net::TcpStream::from(hand),
+        other => panic!("{other:?}"),
+    };
     let segments = segments(&some_frames(20, 300), false);
     hand.write_all(&segments[0]).unwrap();
     until(&mut [&mut side], |s| !s[0].seen.frames.is_empty());
@@ -470,22 +503,22 @@ fn a_reset_in_the_middle_of_a_segment_is_known_at_once() {
 
 #[test]
 fn goodbyes_of_both_sides_with_credit_behind_them_end_in_order_over_and_over() {
-    let mut sides = [UringCarrier::new().unwrap(), UringCarrier::new().unwrap()];
+    let mut sides = [Carrier::open(Choice::Uring).unwrap(), Carrier::open(Choice::Uring).unwrap()];
     let mut seen = [Record::default(), Record::default()];
     let start = Instant::now();
     for round in 1..=200usize {
         let (a, b) = tcp();
-        let links = [sides[0].add(a, small_peer(), now_ns()).unwrap(), sides[1].add(b, small_peer(), now_ns()).unwrap()];
+        let links = [sides[0].add(a.into(), small_peer(), now_ns()).unwrap(), sides[1].add(b.into(), small_peer(), now_ns()).unwrap()];
         let f = &some_frames(1, round)[0];
         for (side, link) in sides.iter_mut().zip(links) {
-            assert!(side.stage(link, f));
+            assert!(took(side, link, f));
             side.say_goodbye(link);
         }
         while seen.iter().any(|s| s.ends.len() < round) {
             assert!(start.elapsed() < PATIENCE);
             for ((side, seen), link) in sides.iter_mut().zip(&mut seen).zip(links) {
                 side.grant(link, 1, round as u64);
-                side.flush(now_ns());
+                side.flush(now_ns(), false);
                 side.poll(now_ns(), seen);
             }
         }
@@ -499,7 +532,16 @@ fn goodbyes_of_both_sides_with_credit_behind_them_end_in_order_over_and_over() {
 
 fn small_peer() -> Peer {
     let small = 16 << 10;
-    Peer { placement: 2, start: 1, index: 2, local_loop: 0, remote_loop: 0, local_ring_bytes: small, remote_ring_bytes: small }
+    Peer {
+        placement: 2,
+        start: 1,
+        index: 2,
+        local_loop: 0,
+        remote_loop: 0,
+        local_ring_bytes: small,
+        remote_ring_bytes: small,
+        road: Road::Data,
+    }
 }
 
 fn tcp() -> (std::os::fd::OwnedFd, std::os::fd::OwnedFd) {
@@ -511,7 +553,7 @@ fn tcp() -> (std::os::fd::OwnedFd, std::os::fd::OwnedFd) {
 /// Links that end in every way at any moment: what arrives is a prefix of what was staged, and the numbers at the end bound it.
 #[test]
 fn whatever_ends_a_link_nothing_comes_twice_and_the_loss_is_bounded_by_what_is_told() {
-    let mut sides = [UringCarrier::new().unwrap(), UringCarrier::new().unwrap()];
+    let mut sides = [Carrier::open(Choice::Uring).unwrap(), Carrier::open(Choice::Uring).unwrap()];
     let mut state = 42u64;
     let mut random = |below: u64| {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -519,7 +561,7 @@ fn whatever_ends_a_link_nothing_comes_twice_and_the_loss_is_bounded_by_what_is_t
     };
     for round in 0..300 {
         let (a, b) = tcp();
-        let links = [sides[0].add(a, small_peer(), now_ns()).unwrap(), sides[1].add(b, small_peer(), now_ns()).unwrap()];
+        let links = [sides[0].add(a.into(), small_peer(), now_ns()).unwrap(), sides[1].add(b.into(), small_peer(), now_ns()).unwrap()];
         let mut seen = [Record::default(), Record::default()];
         let mut staged: [Vec<Vec<u8>>; 2] = Default::default();
         let turns = random(60);
@@ -529,7 +571,7 @@ fn whatever_ends_a_link_nothing_comes_twice_and_the_loss_is_bounded_by_what_is_t
                     let mut f = vec![];
                     let payload_bytes = if random(30) == 0 { 20_000 } else { random(200) as usize };
                     frame(&mut f, i as u8, staged[i].len() as u64, payload_bytes);
-                    if !sides[i].stage(links[i], &f) {
+                    if !took(&mut sides[i], links[i], &f) {
                         break;
                     }
                     staged[i].push(f);
@@ -538,7 +580,7 @@ fn whatever_ends_a_link_nothing_comes_twice_and_the_loss_is_bounded_by_what_is_t
                     sides[i].poll(now_ns(), &mut seen[i]);
                 }
                 if random(3) > 0 {
-                    sides[i].flush(now_ns());
+                    sides[i].flush(now_ns(), false);
                 }
             }
             if turn == 30 && random(2) == 0 {
@@ -552,7 +594,7 @@ fn whatever_ends_a_link_nothing_comes_twice_and_the_loss_is_bounded_by_what_is_t
             assert!(start.elapsed() < PATIENCE, "round {round}");
             for (side, seen) in sides.iter_mut().zip(&mut seen) {
                 side.poll(now_ns(), seen);
-                side.flush(now_ns());
+                side.flush(now_ns(), false);
             }
         }
         for (from, to) in [(0, 1), (1, 0)] {
@@ -567,7 +609,7 @@ fn whatever_ends_a_link_nothing_comes_twice_and_the_loss_is_bounded_by_what_is_t
             assert!(all - end.unsent_bytes - end.unconfirmed_bytes < there + rest.max(1), "round {round}: what is counted arrived");
         }
     }
-    let counters = sides.map(|s| *s.counters());
+    let counters = sides.map(|s| s.counters());
     println!("{counters:?}");
     assert!(counters.iter().all(|c| c.crc_errors + c.protocol_errors == 0 && c.links_goodbye + c.links_lost == 300));
 }

@@ -6,8 +6,8 @@
 use crate::place;
 use saetta_model::assignment::{Assignment, Placement};
 use saetta_model::loops::LoopRule;
-use saetta_transport::TargetKey;
 use saetta_transport::handshake::{Claim, Refusal};
+use saetta_transport::{Road, TargetKey};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Another worker of the topology.
@@ -88,7 +88,7 @@ impl Peers {
 
     /// How many links there should be.
     pub(crate) fn n_links(&self) -> usize {
-        self.links.len()
+        self.links.iter().filter(|key| key.road == Road::Data).count()
     }
 
     /// For people.
@@ -132,7 +132,7 @@ impl Peers {
         if claim.from_loop >= other.n_loops || claim.to_loop >= self.own_loops {
             return refuse(format!("no such loops: {} there, {} here", claim.from_loop, claim.to_loop));
         }
-        let key = TargetKey { placement: claim.from.placement, local_loop: claim.to_loop, remote_loop: claim.from_loop };
+        let key = TargetKey { placement: claim.from.placement, local_loop: claim.to_loop, remote_loop: claim.from_loop, road: claim.road };
         if !self.links.contains(&key) {
             return refuse("these two loops exchange nothing in the newest assignment known here".into());
         }
@@ -223,7 +223,7 @@ mod tests {
 
     fn claim(placement: u64, start: u64, index: u32, from_loop: u32, to_loop: u32) -> Claim {
         let from = Identity { topology: "t".into(), placement, start, index, format: [0; 32], ring_bytes: 1 << 18 };
-        Claim { role: Role::Link, from, from_loop, to_loop, to_placement: 0 }
+        Claim { role: Role::Link, from, from_loop, to_loop, road: Road::Data, to_placement: 0 }
     }
 
     #[test]
@@ -231,8 +231,10 @@ mod tests {
         // x: a[1] on its loop 0, b[3] on its loop 1. y: a[2] on its loop 0, nothing on its loop 1.
         let all = assignment(vec![worker("x", 10, 0, &[4, 5], &[(1, 4), (3, 5)]), worker("y", 20, 1, &[6, 7], &[(2, 6)])]);
         let (x, y) = (peers_of(&all, 10), peers_of(&all, 20));
-        let dialled: Vec<_> = x.dialled().map(|(key, other)| (key.placement, key.local_loop, key.remote_loop, other.port)).collect();
-        assert_eq!(dialled, [(20, 1, 0, 6700)], "spouts exchange nothing; y's spout reaches x's bolt");
+        let dialled: Vec<_> =
+            x.dialled().map(|(key, other)| (key.placement, key.local_loop, key.remote_loop, key.road, other.port)).collect();
+        let both = [Road::Data, Road::Control].map(|road| (20, 1, 0, road, 6700));
+        assert_eq!(dialled, both, "spouts exchange nothing; y's spout reaches x's bolt");
         assert_eq!(y.dialled().count(), 0);
         assert_eq!(y.n_links(), 1);
     }
@@ -282,7 +284,8 @@ mod tests {
             Peers::new(&all, own, &rule, place::links(&spec, &layout, &rule, &all, own).unwrap())
         };
         let (x, mut y) = (peers(10), peers(20));
-        let dialled: Vec<_> = x.dialled().map(|(key, _)| (key.local_loop, key.remote_loop)).collect();
+        let data = x.dialled().filter(|(key, _)| key.road == Road::Data);
+        let dialled: Vec<_> = data.map(|(key, _)| (key.local_loop, key.remote_loop)).collect();
         assert_eq!(dialled, [(0, 1), (1, 0)]);
         y.admit(&claim(10, 1, 0, 0, 1)).unwrap();
         y.admit(&claim(10, 1, 0, 1, 0)).unwrap();

@@ -10,7 +10,7 @@ use saetta_model::config::Source;
 use saetta_model::loops::{LoopRule, Loops};
 use saetta_model::parallelism::{ExecutorId, Layout};
 use saetta_model::topology::TopologySpec;
-use saetta_transport::TargetKey;
+use saetta_transport::{Road, TargetKey};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The topology's configuration: what its code set, and the record's on top.
@@ -64,7 +64,7 @@ pub(crate) fn remotes(rule: &LoopRule, assignment: &Assignment, own: &Placement)
     Ok(all)
 }
 
-/// One link for each of our loops and each loop of another worker between which tuples may flow, either way.
+/// One link for each of our loops and each loop of another worker between which tuples may flow, either way: its two connections.
 pub(crate) fn links(
     spec: &TopologySpec,
     layout: &Layout,
@@ -82,7 +82,8 @@ pub(crate) fn links(
             for (ours, local_loop) in &own_loops.of {
                 let (Some(a), Some(b)) = (component.get(ours), component.get(theirs)) else { continue };
                 if edges.contains(&(a, b)) || edges.contains(&(b, a)) {
-                    links.insert(TargetKey { placement: worker.id, local_loop: *local_loop as u32, remote_loop: *remote_loop as u32 });
+                    let (placement, local_loop, remote_loop) = (worker.id, *local_loop as u32, *remote_loop as u32);
+                    links.extend([Road::Data, Road::Control].map(|road| TargetKey { placement, local_loop, remote_loop, road }));
                 }
             }
         }

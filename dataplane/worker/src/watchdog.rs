@@ -10,7 +10,7 @@ use crate::peers::{Gone, Peers};
 use crate::rate::Rate;
 use crate::supervisor::{Event, Supervisor};
 use crate::{WorkerArgs, WorkerError, log, place};
-use saetta_engine::{Command, Engine, EnginePlan, ErrorReport, ExecutorStats, Options, Program, RemoteExecutor, Running};
+use saetta_engine::{Command, Engine, EnginePlan, ErrorReport, ExecutorStats, HowEnded, Options, Program, RemoteExecutor, Running};
 use saetta_model::Name;
 use saetta_model::assignment::{Assignment, Placement};
 use saetta_model::beat::ExecutorBeat;
@@ -20,12 +20,12 @@ use saetta_model::parallelism::Layout;
 use saetta_model::record::TopologyRecord;
 use saetta_model::topology::TopologySpec;
 use saetta_transport::{
-    Accepted, Admission, Connector, ConnectorEvent, ConnectorOptions, Identity, Key, Peer, RING_BYTES_DEFAULT, Refusal, Role, Target,
-    TargetKey,
+    Accepted, Admission, Connection, Connector, ConnectorEvent, ConnectorOptions, Identity, Key, Peer, RING_BYTES_DEFAULT, Refusal, Road,
+    Role, Target, TargetKey,
 };
 use sha2::{Digest as _, Sha256};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -237,10 +237,10 @@ impl Watchdog {
         self.tell_gone();
         for event in events {
             match event {
-                ConnectorEvent::Accepted(Accepted { socket, peer }) => self.give(socket, peer, None),
-                ConnectorEvent::Connected { target, socket, peer } => {
+                ConnectorEvent::Accepted(Accepted { connection, peer }) => self.give(connection, peer, None),
+                ConnectorEvent::Connected { target, connection, peer } => {
                     if self.peers.note_start(peer.placement, peer.start) {
-                        self.give(socket, peer, Some(target));
+                        self.give(connection, peer, Some(target));
                     } else {
                         self.connector.again(target);
                     }
@@ -263,17 +263,20 @@ impl Watchdog {
     }
 
     /// Hands a link to its loop.
-    fn give(&mut self, socket: OwnedFd, peer: Peer, dialled: Option<TargetKey>) {
+    fn give(&mut self, connection: Connection, peer: Peer, dialled: Option<TargetKey>) {
+        let kind = connection.kind();
         self.tell_gone();
         let name = self.peers.name(peer.placement);
         let Some(handle) = self.running.handles.get(peer.local_loop as usize) else {
             unreachable!("`Peers` admits and dials only loops that exist");
         };
-        if handle.try_send(Command::AddLink { socket, peer }).is_ok() {
+        if handle.try_send(Command::AddLink { connection, peer }).is_ok() {
             let who = if dialled.is_some() { "dialled" } else { "accepted" };
             let (ours, theirs) = (peer.local_loop, peer.remote_loop);
-            let text = format!("linked with {name} start {}: loop {ours} - loop {theirs}, {who}", peer.start);
-            log::info(&self.topology, &text);
+            if peer.road == Road::Data {
+                let text = format!("linked with {name} start {}: loop {ours} - loop {theirs}, {who}, {kind}", peer.start);
+                log::info(&self.topology, &text);
+            }
         } else if let Some(key) = dialled {
             // The loop takes no commands; the peer sees the connection end.
             self.connector.again(key);
@@ -283,12 +286,14 @@ impl Watchdog {
     fn read_link_ends(&mut self) {
         while let Some(end) = self.running.shared.link_ends.pop() {
             let name = self.peers.name(end.placement);
-            let key = TargetKey { placement: end.placement, local_loop: end.local_loop, remote_loop: end.remote_loop };
+            let (placement, local_loop, remote_loop, road) = (end.placement, end.local_loop, end.remote_loop, end.road);
+            let key = TargetKey { placement, local_loop, remote_loop, road };
             self.connector.again(key);
             let loops = format!("(loop {} - loop {})", end.local_loop, end.remote_loop);
-            match end.lost {
-                None => log::info(&self.topology, &format!("{name} said goodbye {loops}")),
-                Some(why) => self.report(&Name::system("__system"), &format!("link with {name} lost {loops}: {why}")),
+            match end.how {
+                HowEnded::Goodbye if road == Road::Data => log::info(&self.topology, &format!("{name} said goodbye {loops}")),
+                HowEnded::Goodbye | HowEnded::Closed => {}
+                HowEnded::Lost(why) => self.report(&Name::system("__system"), &format!("link with {name} lost {loops}: {why}")),
             }
         }
     }

@@ -252,6 +252,13 @@ pub const KEYS: &[Key] = &[
         "open trees of a worker, shared evenly by its spout tasks; a task at its part is not asked; memory is taken as used",
     ),
     key(
+        "transport.carrier",
+        Scope::Topology,
+        Kind::Word(&["auto", "io_uring", "epoll"]),
+        "auto",
+        "what carries links over sockets: io_uring or epoll; auto takes epoll only where io_uring is refused, and says so once",
+    ),
+    key(
         "worker.wait",
         Scope::Topology,
         Kind::Word(&["spin", "hybrid", "yield", "park"]),

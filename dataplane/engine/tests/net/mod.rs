@@ -11,7 +11,7 @@ use saetta_model::Name;
 use saetta_model::config::{Config, Owner, Source};
 use saetta_model::parallelism::Layout;
 use saetta_model::topology::{ComponentKind, ComponentSpec, FieldSpec, Format, Grouping, InputSpec, Resources, StreamSpec, TopologySpec};
-use saetta_transport::Peer;
+use saetta_transport::{Choice, Connection, Peer, Road};
 use saetta_tuple::rkyv::rancor::Failure;
 use saetta_tuple::{rkyv, tuple};
 use std::any::TypeId;
@@ -272,7 +272,7 @@ impl Cluster {
             ..Options::from_config(&config).unwrap()
         };
         let plan = EnginePlan { layout, cores: vec![0], executors: own, remotes, options };
-        let side = Side { engine: Engine::build(&program, &plan, true).unwrap(), links: Links::open().unwrap() };
+        let side = Side { engine: Engine::build(&program, &plan, true).unwrap(), links: Links::open(Choice::Auto).unwrap() };
         side.engine.handles()[0].send(Command::Activate(true));
         self.sides[worker] = Some(side);
     }
@@ -285,10 +285,18 @@ impl Cluster {
 
     /// Joins two workers by a new link, as a handshake would have.
     pub(crate) fn join(&mut self, one: usize, two: usize) {
+        for road in [Road::Data, Road::Control] {
+            self.join_road(one, two, road);
+        }
+    }
+
+    fn join_road(&mut self, one: usize, two: usize, road: Road) {
         let door = TcpListener::bind("127.0.0.1:0").unwrap();
         let dialled = TcpStream::connect(door.local_addr().unwrap()).unwrap();
         let (accepted, _) = door.accept().unwrap();
-        self.wires.insert((one.min(two), one.max(two)), dialled.try_clone().unwrap().into());
+        if road == Road::Data {
+            self.wires.insert((one.min(two), one.max(two)), dialled.try_clone().unwrap().into());
+        }
         for (to, other, socket) in [(one, two, dialled), (two, one, accepted)] {
             let peer = Peer {
                 placement: placement(other),
@@ -298,8 +306,9 @@ impl Cluster {
                 remote_loop: 0,
                 local_ring_bytes: 64 << 10,
                 remote_ring_bytes: 64 << 10,
+                road,
             };
-            self.say(to, Command::AddLink { socket: socket.into(), peer });
+            self.say(to, Command::AddLink { connection: Connection::Socket(socket.into()), peer });
         }
     }
 

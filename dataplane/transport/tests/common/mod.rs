@@ -27,7 +27,7 @@ pub fn connector_with(key: Key, identity: Identity) -> Connector {
 }
 
 pub fn target(placement: u64, addr: SocketAddr) -> Target {
-    Target { key: TargetKey { placement, local_loop: 0, remote_loop: 0 }, addr }
+    Target { key: TargetKey { placement, local_loop: 0, remote_loop: 0, road: Road::Data }, addr }
 }
 
 pub fn admit(claim: &Claim) -> Result<Admission, Refusal> {
@@ -51,18 +51,18 @@ pub fn turn_until(connectors: &mut [&mut Connector], mut done: impl FnMut(&[Vec<
 }
 
 /// A linked pair of sockets through two real connectors: (of worker 1, of worker 2).
-pub fn linked() -> ((std::os::fd::OwnedFd, Peer), (std::os::fd::OwnedFd, Peer)) {
+pub fn linked() -> ((Connection, Peer), (Connection, Peer)) {
     linked_with(identity(1), identity(2))
 }
 
-pub fn linked_with(one: Identity, two: Identity) -> ((std::os::fd::OwnedFd, Peer), (std::os::fd::OwnedFd, Peer)) {
+pub fn linked_with(one: Identity, two: Identity) -> ((Connection, Peer), (Connection, Peer)) {
     let placement = two.placement;
     let (mut a, mut b) = (connector_with(key(1), one), connector_with(key(1), two));
     a.set_targets(&[target(placement, b.local_addr())]);
     let mut events = turn_until(&mut [&mut a, &mut b], |e| !e[0].is_empty() && !e[1].is_empty());
     match (events[0].remove(0), events[1].remove(0)) {
-        (ConnectorEvent::Connected { socket, peer, .. }, ConnectorEvent::Accepted(accepted)) => {
-            ((socket, peer), (accepted.socket, accepted.peer))
+        (ConnectorEvent::Connected { connection, peer, .. }, ConnectorEvent::Accepted(accepted)) => {
+            ((connection, peer), (accepted.connection, accepted.peer))
         }
         other => panic!("{other:?}"),
     }
@@ -113,7 +113,13 @@ impl Inbound for Record {
     fn credit(&mut self, _: LinkId, executor: u32, limit: u64) {
         self.credits.push((executor, limit));
     }
+    fn lost(&mut self, _: LinkId, _: &[u8]) {}
     fn ended(&mut self, link: LinkId, end: LinkEnd) {
         self.ends.push((link, end));
     }
+}
+
+/// Stages one frame: taken whole, or not at all.
+pub fn took(carrier: &mut Carrier, link: LinkId, frame: &[u8]) -> bool {
+    carrier.stage(link, frame) == frame.len()
 }

@@ -1,0 +1,756 @@
+//! All links of one core loop, whatever carries their bytes: io_uring, epoll, shared memory, or a test's wires.
+//!
+//! Before: `saetta-engine` stages frames and takes its turn: `poll`, work, `flush`. After: `link.rs` forms and reads segments, and the loop of the
+//! peer gets the frames as slices of its receive memory.
+//!
+//! ```text
+//!  stage/grant -> Link -> flush -> [uring.rs | epoll.rs | memory | sim.rs] -> poll -> Link -> Inbound
+//! ```
+//! At most two system calls a turn under io_uring, none when nothing is due; none at all through shared memory unless the peer sleeps.
+
+mod epoll;
+mod slot;
+#[expect(unsafe_code, reason = "hands memory to the kernel: io_uring takes raw pointers, and what they name must outlive the operation")]
+mod uring;
+
+use crate::carrier::{Counters, Ending, Inbound, LinkEnd, LinkId, PIECE_POOL_BYTES, Peer, SLOTS_MAX};
+use crate::connection::Connection;
+use crate::link::{KEEPALIVE_NS, Link, Lost, Medium, PiecePool, Received};
+use crate::refused::CarrierRefused;
+use crate::wire;
+use epoll::{Edge, Epoll};
+use rustix::io::Errno;
+use slot::{Inflow, Pipe, Slot};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+use uring::{Completion, Done, Uring};
+
+/// How often links are looked at for silence and reports.
+const SWEEP_NS: u64 = 10_000_000;
+/// A gap between two polls beyond this is this side's own doing (stuck or stopped) and not counted as the peer's silence.
+const OWN_GAP_NS: u64 = 2 * KEEPALIVE_NS;
+/// Longest wait for cancelled operations when the carrier is dropped.
+const DROP_WAIT: Duration = Duration::from_secs(2);
+const DROP_STEP: Duration = Duration::from_millis(10);
+/// Longest single wait, whatever the caller asks.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+/// Frame bytes that wait for more while the loop has more to send: a system call carries many tuples then.
+const HOLD_BYTES: usize = 32 << 10;
+/// Longest time they wait.
+const HOLD_NS: u64 = 20_000;
+
+/// What sockets are carried by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Choice {
+    /// io_uring where the kernel gives it, else epoll.
+    Auto,
+    /// io_uring or nothing.
+    Uring,
+    /// epoll.
+    Epoll,
+}
+
+impl std::str::FromStr for Choice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Choice::Auto),
+            "io_uring" => Ok(Choice::Uring),
+            "epoll" => Ok(Choice::Epoll),
+            _ => Err(format!("{text:?} is no carrier; use auto, io_uring or epoll")),
+        }
+    }
+}
+
+/// Moves the bytes of sockets.
+enum Sockets {
+    Uring(Box<Uring>),
+    Epoll(Epoll),
+}
+
+/// See the head of this file. Made, used and dropped on one thread: the core loop's.
+///
+/// ```compile_fail
+/// fn moves_to_another_thread<T: Send>() {}
+/// moves_to_another_thread::<saetta_transport::Carrier>();
+/// ```
+pub struct Carrier {
+    sockets: Sockets,
+    /// Why it is not io_uring, where that was wanted.
+    refusal: Option<CarrierRefused>,
+    slots: Vec<Option<Box<Slot>>>,
+    /// Generation of the next link in each place.
+    generations: Vec<u16>,
+    /// Links with something to form or to continue, each once.
+    ready: Vec<LinkId>,
+    /// Links that ended and whose end is not told yet.
+    ended: Vec<(LinkId, LinkEnd)>,
+    /// Places of links that are looked at in every poll: nothing says when they have something.
+    looked_at: Vec<usize>,
+    /// epoll: places that have more to read.
+    readable: Vec<usize>,
+    completions: Vec<Completion>,
+    edges: Vec<Edge>,
+    send_pool: PiecePool,
+    receive_pool: PiecePool,
+    /// Links in `Slot::waiting`.
+    waiting: u32,
+    now_ns: u64,
+    sweep_ns: u64,
+    /// When the oldest held segment was staged; 0 = none is held.
+    held_since_ns: u64,
+    counters: Counters,
+}
+
+impl Carrier {
+    /// Errors: io_uring was asked for by name and is refused; epoll has no descriptor. May take 250 ms when memory is short.
+    pub fn open(choice: Choice) -> Result<Self, CarrierRefused> {
+        let uring = if choice == Choice::Epoll { None } else { Some(Uring::open()) };
+        let (sockets, refusal) = match uring {
+            Some(Ok(uring)) => (Sockets::Uring(Box::new(uring)), None),
+            Some(Err(refused)) if choice == Choice::Uring => return Err(refused.fatal()),
+            refused => {
+                let epoll = Epoll::open().map_err(|e| CarrierRefused::new("epoll_create1", &e))?;
+                (Sockets::Epoll(epoll), refused.and_then(Result::err))
+            }
+        };
+        Ok(Carrier {
+            sockets,
+            refusal,
+            slots: Vec::new(),
+            generations: Vec::new(),
+            ready: Vec::with_capacity(SLOTS_MAX),
+            ended: Vec::new(),
+            looked_at: Vec::new(),
+            readable: Vec::new(),
+            completions: Vec::new(),
+            edges: Vec::new(),
+            send_pool: PiecePool::new(PIECE_POOL_BYTES),
+            receive_pool: PiecePool::new(PIECE_POOL_BYTES),
+            waiting: 0,
+            now_ns: 0,
+            sweep_ns: 0,
+            held_since_ns: 0,
+            counters: Counters::default(),
+        })
+    }
+
+    /// What carries sockets here: "io_uring" or "epoll".
+    pub fn kind(&self) -> &'static str {
+        match self.sockets {
+            Sockets::Uring(_) => "io_uring",
+            Sockets::Epoll(_) => "epoll",
+        }
+    }
+
+    /// Why io_uring does not, where it was wanted.
+    pub fn refusal(&self) -> Option<&CarrierRefused> {
+        self.refusal.as_ref()
+    }
+
+    /// Takes a connection whose handshake is done. Errors: [`SLOTS_MAX`] links are held, no memory, a ring size the handshake never gives.
+    pub fn add(&mut self, connection: Connection, peer: Peer, now_ns: u64) -> io::Result<LinkId> {
+        let invalid = |text: String| io::Error::new(io::ErrorKind::InvalidInput, text);
+        let (local, remote) = (peer.local_ring_bytes as usize, peer.remote_ring_bytes as usize);
+        if !wire::ring_bytes_valid(local) || !wire::ring_bytes_valid(remote) {
+            return Err(invalid(format!("receive rings of {local} and {remote} bytes: powers of two from 16 KiB to 4 MiB are allowed")));
+        }
+        let place = match self.slots.iter().position(Option::is_none) {
+            Some(place) => place,
+            None if self.slots.len() == SLOTS_MAX => {
+                return Err(io::Error::new(
+                    io::ErrorKind::QuotaExceeded,
+                    format!("this core loop holds its {SLOTS_MAX} connections already"),
+                ));
+            }
+            None => {
+                self.slots.push(None);
+                self.generations.push(0);
+                self.slots.len() - 1
+            }
+        };
+        let id = LinkId::new(place, self.generations[place]);
+        self.now_ns = self.now_ns.max(now_ns);
+        let link = |medium| Link::new(local, remote, medium, self.now_ns);
+        let mut slot = match connection {
+            Connection::Socket(socket) => Slot::new(id, link(Medium::Wire), peer, Pipe::Stream(Inflow::new(local)?), Some(socket)),
+            Connection::Simulated(end) => Slot::new(id, link(Medium::Wire), peer, Pipe::Simulated(end, Inflow::new(local)?), None),
+        };
+        match (&slot.pipe, &mut self.sockets, &slot.socket) {
+            (Pipe::Stream(inflow), Sockets::Uring(uring), Some(socket)) => {
+                // io_uring arms its own poll only for a blocking descriptor; a non-blocking one would answer EAGAIN.
+                let flags = rustix::fs::fcntl_getfl(socket)?;
+                rustix::fs::fcntl_setfl(socket, flags - rustix::fs::OFlags::NONBLOCK)?;
+                uring.receive(id, socket.as_fd(), inflow, &mut slot.held);
+            }
+            (Pipe::Stream(_), Sockets::Epoll(epoll), Some(socket)) => {
+                epoll.add(id, socket.as_fd())?;
+                slot.readable = true;
+                self.readable.push(place);
+            }
+            _ => self.looked_at.push(place),
+        }
+        self.generations[place] = self.generations[place].wrapping_add(1);
+        self.slots[place] = Some(Box::new(slot));
+        self.counters.links_added += 1;
+        Ok(id)
+    }
+
+    /// Who is at the other end; `None` after the link's end.
+    pub fn peer(&self, link: LinkId) -> Option<&Peer> {
+        self.live(link).map(|s| &s.peer)
+    }
+
+    /// Links that have not ended, in order of place.
+    pub fn links(&self) -> impl Iterator<Item = (LinkId, &Peer)> {
+        self.slots.iter().flatten().filter(|s| !s.closing).map(|s| (s.id, &s.peer))
+    }
+
+    /// Frame bytes that may still be staged on a link; 0 after its end or a goodbye. See [`Link::room`].
+    #[inline]
+    pub fn room(&self, link: LinkId) -> usize {
+        self.live(link).map_or(0, |s| s.link.room())
+    }
+
+    /// Takes whole frames from the front of `frames` and says how many bytes. With nothing else staged a frame may be of any size up to the
+    /// limit. What was not taken is asked again after a later `poll`. One copy.
+    #[inline]
+    pub fn stage(&mut self, link: LinkId, frames: &[u8]) -> usize {
+        let Some(slot) = live_mut(&mut self.slots, link) else { return 0 };
+        let before = slot.link.large_staged();
+        let n = slot.link.stage(frames, &mut self.send_pool);
+        self.counters.large_out += u64::from(slot.link.large_staged() && !before);
+        if n > 0 {
+            list(&mut self.ready, slot);
+        }
+        n
+    }
+
+    /// Grants the peer credit for one of our executors, in cumulative bytes. The newest wins; it goes with the next segment, also
+    /// without data. Nothing on an ended link.
+    pub fn grant(&mut self, link: LinkId, executor: u32, limit: u64) {
+        if let Some(slot) = live_mut(&mut self.slots, link) {
+            slot.link.grant(executor, limit);
+            list(&mut self.ready, slot);
+        }
+    }
+
+    /// Forms segments of what is staged and hands them over, those of all links under io_uring in one call. Returns the frame bytes handed
+    /// over. No system call when there is nothing to do. `more` = the loop has more to send at once: small segments wait for it, not long.
+    pub fn flush(&mut self, now_ns: u64, more: bool) -> usize {
+        self.now_ns = self.now_ns.max(now_ns);
+        if self.ready.is_empty() {
+            return self.submit(0);
+        }
+        let before = self.counters.frame_bytes_out;
+        let hold = more && (self.held_since_ns == 0 || self.now_ns < self.held_since_ns + HOLD_NS);
+        let mut ready = std::mem::take(&mut self.ready);
+        let mut kept = 0;
+        for at in 0..ready.len() {
+            let id = ready[at];
+            let Some(slot) = live_mut(&mut self.slots, id) else { continue };
+            let again = if hold && (1..HOLD_BYTES).contains(&slot.link.filled_bytes()) { true } else { self.write(id.place()) };
+            if again {
+                ready[kept] = id;
+                kept += 1;
+            } else if let Some(slot) = live_mut(&mut self.slots, id) {
+                slot.listed = false;
+            }
+        }
+        ready.truncate(kept);
+        // Nothing was listed meanwhile: `write` lists nobody.
+        self.ready = ready;
+        self.held_since_ns = match (hold && kept > 0, self.held_since_ns) {
+            (false, _) => 0,
+            (true, 0) => self.now_ns,
+            (true, since) => since,
+        };
+        self.submit((self.counters.frame_bytes_out - before) as usize)
+    }
+
+    fn submit(&mut self, work: usize) -> usize {
+        if let Sockets::Uring(uring) = &mut self.sockets
+            && uring.has_submissions()
+        {
+            uring.enter();
+        }
+        work
+    }
+
+    /// Takes in what came: hands over frames, credits and ends. Returns how much it was; 0 = nothing. No system call under io_uring unless the
+    /// kernel flags work or operations wait to be submitted; one under epoll. Proofs of life and received counts that fall due go with the next
+    /// `flush`, so call both in each turn, also when nothing was staged.
+    pub fn poll(&mut self, now_ns: u64, inbound: &mut dyn Inbound) -> usize {
+        let gap_ns = now_ns.saturating_sub(self.now_ns);
+        self.now_ns = self.now_ns.max(now_ns);
+        if gap_ns > OWN_GAP_NS {
+            for slot in self.slots.iter_mut().flatten() {
+                slot.link.pardon(gap_ns);
+            }
+        }
+        let mut n = match self.sockets {
+            Sockets::Uring(_) => self.poll_uring(inbound),
+            Sockets::Epoll(_) => self.poll_epoll(inbound),
+        };
+        for at in 0..self.looked_at.len() {
+            n += self.look(self.looked_at[at], inbound);
+        }
+        if self.waiting > 0 {
+            self.retry_waiting(inbound);
+        }
+        if self.now_ns >= self.sweep_ns {
+            self.sweep();
+        }
+        if !self.ended.is_empty() {
+            n += self.tell_ends(inbound);
+        }
+        n
+    }
+
+    /// Waits for anything to come, for `wake` to become readable, or for `timeout` (at most until a link's own deadline). Sends what is
+    /// staged first. Call `poll` afterwards, whatever it was; give the same `wake` each time.
+    pub fn wait(&mut self, wake: BorrowedFd<'_>, timeout: Duration) {
+        if !self.ended.is_empty() || !self.readable.is_empty() {
+            return;
+        }
+        self.flush(self.now_ns, false);
+        let live = self.slots.iter().flatten().filter(|s| !s.closing);
+        let deadline_ns = live.map(|s| s.link.deadline_ns().min(self.now_ns + KEEPALIVE_NS)).min().unwrap_or(u64::MAX);
+        let own = Duration::from_nanos(deadline_ns.saturating_sub(self.now_ns));
+        let timeout = timeout.min(own).min(WAIT_MAX);
+        match &mut self.sockets {
+            Sockets::Uring(uring) => uring.wait(Some(wake), timeout),
+            Sockets::Epoll(epoll) => epoll.wait(wake, timeout, &mut self.edges),
+        }
+        self.sweep_ns = 0;
+    }
+
+    /// Nothing staged, nothing in flight, no end untold.
+    pub fn idle(&self) -> bool {
+        self.ended.is_empty() && self.slots.iter().flatten().all(|s| !s.closing && !s.link.has_work() && !s.link.in_flight())
+    }
+
+    /// Everything staged on this link was written and the peer counts it; true after the link's end.
+    pub fn drained(&self, link: LinkId) -> bool {
+        self.live(link).is_none_or(|s| s.link.drained())
+    }
+
+    /// Frame bytes ever staged on a link and those the peer counts as received; `None` after its end.
+    pub fn positions(&self, link: LinkId) -> Option<(u64, u64)> {
+        self.live(link).map(|s| (s.link.staged_bytes(), s.link.confirmed_bytes()))
+    }
+
+    /// Stages no more; what is staged goes, then the goodbye. `Inbound::ended` follows when the peer has answered.
+    pub fn say_goodbye(&mut self, link: LinkId) {
+        if let Some(slot) = live_mut(&mut self.slots, link) {
+            slot.link.say_goodbye();
+            list(&mut self.ready, slot);
+        }
+    }
+
+    /// Ends a link at once; the peer sees it as lost. `Inbound::ended` follows with the next `poll`.
+    pub fn close(&mut self, link: LinkId) {
+        if self.live(link).is_some() {
+            self.end(link.place(), Some(Lost::ClosedHere));
+        }
+    }
+
+    /// What was done so far.
+    pub fn counters(&self) -> Counters {
+        let calls = match &self.sockets {
+            Sockets::Uring(uring) => uring.calls,
+            Sockets::Epoll(epoll) => epoll.calls,
+        };
+        Counters { calls: self.counters.calls + calls, ..self.counters }
+    }
+
+    // ---- links
+
+    fn live(&self, id: LinkId) -> Option<&Slot> {
+        self.slots.get(id.place())?.as_deref().filter(|s| s.id == id && !s.closing)
+    }
+
+    fn poll_uring(&mut self, inbound: &mut dyn Inbound) -> usize {
+        let Sockets::Uring(uring) = &mut self.sockets else { return 0 };
+        if uring.needs_enter() {
+            uring.enter();
+        }
+        let mut completions = std::mem::take(&mut self.completions);
+        uring.collect(&mut completions);
+        let n = completions.len();
+        for c in completions.drain(..) {
+            self.complete(c, inbound);
+        }
+        self.completions = completions;
+        n
+    }
+
+    fn complete(&mut self, c: Completion, inbound: &mut dyn Inbound) {
+        let place = c.link.place();
+        let Some(slot) = self.slots.get_mut(place).and_then(|s| s.as_mut()).filter(|s| s.id == c.link) else {
+            unreachable!("a slot outlives its last completion, and {:?} has one", c.link);
+        };
+        Uring::settle(&mut slot.held, c.done);
+        if slot.closing {
+            self.reap(place);
+            return;
+        }
+        match c.done {
+            Done::Received => {
+                self.counters.recvs += 1;
+                match c.result {
+                    n if n >= 0 => self.received(place, Ok(Some(n as usize)), inbound),
+                    n if again(n) => {
+                        self.counters.retries += 1;
+                        self.read_on(place);
+                    }
+                    n => self.received(place, Err(io::Error::from_raw_os_error(-n)), inbound),
+                }
+            }
+            Done::Sent => {
+                self.counters.sends += 1;
+                match c.result {
+                    n if n > 0 => self.written(place, Ok(n as usize)),
+                    n if again(n) => {
+                        self.counters.retries += 1;
+                        self.written(place, Ok(0));
+                    }
+                    n => self.written(place, Err(io::Error::from_raw_os_error(-n))),
+                }
+            }
+            Done::HungUp => self.slots[place].as_mut().expect("live").hung_up = true,
+            Done::Cancelled => {}
+        }
+    }
+
+    fn poll_epoll(&mut self, inbound: &mut dyn Inbound) -> usize {
+        let Sockets::Epoll(epoll) = &mut self.sockets else { return 0 };
+        let mut edges = std::mem::take(&mut self.edges);
+        epoll.look(&mut edges);
+        for edge in edges.drain(..) {
+            let Some(slot) = live_mut(&mut self.slots, edge.link) else { continue };
+            slot.hung_up |= edge.readable && !matches!(slot.pipe, Pipe::Stream(_));
+            if edge.readable && !slot.readable && matches!(slot.pipe, Pipe::Stream(_)) {
+                slot.readable = true;
+                self.readable.push(edge.link.place());
+            }
+            if edge.writable && slot.link.in_flight() {
+                list(&mut self.ready, slot);
+            }
+        }
+        self.edges = edges;
+        let mut n = 0;
+        let mut readable = std::mem::take(&mut self.readable);
+        readable.retain(|&place| {
+            n += self.receive_now(place, inbound);
+            self.slots[place].as_ref().is_some_and(|s| s.readable && !s.closing)
+        });
+        readable.append(&mut self.readable);
+        self.readable = readable;
+        n
+    }
+
+    /// epoll: one receive, as much as there is room for.
+    fn receive_now(&mut self, place: usize, inbound: &mut dyn Inbound) -> usize {
+        let Sockets::Epoll(epoll) = &mut self.sockets else { return 0 };
+        let Some(slot) = self.slots[place].as_deref_mut().filter(|s| !s.closing && !s.waiting) else { return 0 };
+        let (Pipe::Stream(inflow), Some(socket)) = (&mut slot.pipe, &slot.socket) else { return 0 };
+        let room = inflow.free_mut();
+        let asked = room.len();
+        let result = epoll.receive(socket.as_fd(), room);
+        match &result {
+            Ok(None) => slot.readable = false,
+            // A stream that gave less than was asked for has no more; what comes later makes a new edge. Its end is seen by reading on.
+            Ok(Some(n)) => slot.readable = *n == asked || *n == 0,
+            Err(e) if e.kind() == io::ErrorKind::OutOfMemory => {
+                self.counters.retries += 1;
+                return 0;
+            }
+            Err(_) => slot.readable = false,
+        }
+        self.counters.recvs += 1;
+        let n = usize::from(!matches!(result, Ok(None)));
+        self.received(place, result, inbound);
+        n
+    }
+
+    /// Shared memory and wires of a test: whatever is there.
+    fn look(&mut self, place: usize, inbound: &mut dyn Inbound) -> usize {
+        let now_ns = self.now_ns;
+        let Some(slot) = self.slots[place].as_deref_mut().filter(|s| !s.closing && !s.waiting) else { return 0 };
+        let result = match &mut slot.pipe {
+            Pipe::Simulated(end, inflow) => end.read(inflow.free_mut(), now_ns),
+            Pipe::Stream(_) => return 0,
+        };
+        let n = usize::from(!matches!(result, Ok(None)));
+        self.received(place, result, inbound);
+        n
+    }
+
+    /// Bytes were added to a link's inflow, or its stream is over.
+    fn received(&mut self, place: usize, result: io::Result<Option<usize>>, inbound: &mut dyn Inbound) {
+        let now_ns = self.now_ns;
+        let slot = self.slots[place].as_deref_mut().expect("live");
+        match result {
+            Ok(Some(0)) | Err(_) if slot.link.end_of_stream() => self.end(place, None),
+            Ok(Some(0)) => {
+                let lost = slot.send_failed.take().unwrap_or(Lost::EndOfStream);
+                self.end(place, Some(lost));
+            }
+            Ok(Some(n)) => {
+                match &mut slot.pipe {
+                    Pipe::Stream(inflow) | Pipe::Simulated(_, inflow) => inflow.advance(n),
+                }
+                slot.link.heard(now_ns);
+                self.take_segments(place, inbound);
+            }
+            Ok(None) => {}
+            Err(e) => self.end(place, Some(io_lost("receive", &e))),
+        }
+    }
+
+    /// Handles whole segments at the front of what came, then receives on.
+    fn take_segments(&mut self, place: usize, inbound: &mut dyn Inbound) {
+        let now_ns = self.now_ns;
+        let slot = self.slots[place].as_deref_mut().expect("live");
+        let lost = loop {
+            match slot.link.receive(slot.pipe.window(), now_ns, &mut self.receive_pool) {
+                Received::More => break None,
+                Received::Segment { bytes, credits, frames } => {
+                    self.counters.segments_in += 1;
+                    for (executor, limit) in wire::credits(credits) {
+                        inbound.credit(slot.id, executor, limit);
+                    }
+                    if !frames.is_empty() {
+                        self.counters.frame_bytes_in += frames.len() as u64;
+                        if frames.len() > bytes {
+                            self.counters.large_in += 1;
+                            self.counters.bytes_copied += frames.len() as u64;
+                        }
+                        inbound.frames(slot.id, frames);
+                    }
+                    slot.pipe.release(bytes);
+                }
+                Received::Wait => {
+                    if !slot.waiting {
+                        slot.waiting = true;
+                        self.waiting += 1;
+                        self.counters.pool_waits += 1;
+                    }
+                    return;
+                }
+                Received::Lost(lost) => break Some(lost),
+            }
+        };
+        if lost.is_some() {
+            self.end(place, lost);
+            return;
+        }
+        if slot.link.has_work() || slot.link.timer_due(now_ns) {
+            list(&mut self.ready, slot);
+        }
+        if slot.link.finished() {
+            self.end(place, None);
+        } else {
+            self.read_on(place);
+        }
+    }
+
+    /// io_uring: the next receive. Elsewhere somebody looks anyway.
+    fn read_on(&mut self, place: usize) {
+        let slot = self.slots[place].as_deref_mut().expect("live");
+        if let (Sockets::Uring(uring), Pipe::Stream(inflow), Some(socket)) = (&mut self.sockets, &slot.pipe, &slot.socket)
+            && !slot.held.receiving
+        {
+            uring.receive(slot.id, socket.as_fd(), inflow, &mut slot.held);
+        }
+    }
+
+    /// Writes the rest of the segment in flight, or forms and writes the next. True = it is to be asked again with the next flush: nothing will
+    /// say when there is room.
+    fn write(&mut self, place: usize) -> bool {
+        let now_ns = self.now_ns;
+        loop {
+            let slot = self.slots[place].as_deref_mut().expect("live");
+            if slot.held.sending || slot.send_failed.is_some() {
+                return false;
+            }
+            if !slot.link.in_flight() {
+                let before = slot.link.sent_bytes();
+                if !slot.link.form(now_ns, &mut self.send_pool) {
+                    return false;
+                }
+                self.counters.segments_out += 1;
+                self.counters.frame_bytes_out += slot.link.sent_bytes() - before;
+            }
+            let flight = slot.link.flight();
+            let (result, told) = match (&mut slot.pipe, &mut self.sockets, &slot.socket) {
+                (Pipe::Stream(_), Sockets::Uring(uring), Some(socket)) => {
+                    uring.send(slot.id, socket.as_fd(), flight, &mut slot.held);
+                    return false;
+                }
+                (Pipe::Stream(_), Sockets::Epoll(epoll), Some(socket)) => (epoll.send(socket.as_fd(), flight), true),
+                (Pipe::Simulated(end, _), ..) => (end.write(flight, now_ns), false),
+                (Pipe::Stream(_), _, None) => unreachable!("a stream has its socket"),
+            };
+            self.counters.sends += 1;
+            let all = matches!(result, Ok(n) if n == flight.len());
+            let failed = result.is_err();
+            self.written(place, result);
+            if !all {
+                return !told && !failed;
+            }
+            if self.slots[place].as_ref().is_none_or(|s| s.closing) {
+                return false;
+            }
+        }
+    }
+
+    /// So much of the segment in flight was written, or nothing can be written any more.
+    fn written(&mut self, place: usize, result: io::Result<usize>) {
+        let slot = self.slots[place].as_deref_mut().expect("live");
+        match result {
+            Ok(n) => {
+                slot.link.written(n);
+                self.counters.sends_short += u64::from(slot.link.in_flight());
+            }
+            // The peer may be gone in good order: its goodbye can still lie in the socket, and reading comes to it.
+            Err(e) => {
+                slot.send_failed = Some(io_lost("send", &e));
+                return;
+            }
+        }
+        let uring = matches!(self.sockets, Sockets::Uring(_));
+        if (uring && slot.link.in_flight()) || slot.link.has_work() || slot.link.timer_due(self.now_ns) {
+            list(&mut self.ready, slot);
+        }
+        if slot.link.finished() {
+            self.end(place, None);
+        }
+    }
+
+    /// Asks again for links whose next frame in pieces found no room in the pool.
+    fn retry_waiting(&mut self, inbound: &mut dyn Inbound) {
+        for place in 0..self.slots.len() {
+            let now_ns = self.now_ns;
+            if let Some(slot) = self.slots[place].as_mut().filter(|s| s.waiting && !s.closing) {
+                slot.waiting = false;
+                self.waiting -= 1;
+                slot.link.heard(now_ns);
+                self.take_segments(place, inbound);
+            }
+        }
+    }
+
+    fn sweep(&mut self) {
+        self.sweep_ns = self.now_ns + SWEEP_NS;
+        for place in 0..self.slots.len() {
+            let Some(slot) = self.slots[place].as_mut().filter(|s| !s.closing) else { continue };
+            if let Some(lost) = slot.link.overdue(self.now_ns) {
+                self.end(place, Some(lost));
+            } else if slot.link.timer_due(self.now_ns) || (slot.link.in_flight() && !slot.held.sending) {
+                list(&mut self.ready, slot);
+            }
+        }
+    }
+
+    /// Ends a live link: `None` = in order. Tells it with the current or next `poll`, and frees its memory when the kernel is done.
+    fn end(&mut self, place: usize, lost: Option<Lost>) {
+        let slot = self.slots[place].as_deref_mut().expect("live");
+        assert!(!slot.closing, "a link ends once");
+        slot.closing = true;
+        if slot.waiting {
+            slot.waiting = false;
+            self.waiting -= 1;
+        }
+        let (unsent_bytes, unconfirmed_bytes) = slot.link.close(&mut self.send_pool, &mut self.receive_pool);
+        match &lost {
+            None => self.counters.links_goodbye += 1,
+            Some(_) => self.counters.links_lost += 1,
+        }
+        match &lost {
+            Some(Lost::Crc { .. }) => self.counters.crc_errors += 1,
+            None | Some(Lost::Silent { .. } | Lost::EndOfStream | Lost::Io { .. } | Lost::ClosedHere) => {}
+            Some(_) => self.counters.protocol_errors += 1,
+        }
+        let how = lost.map_or(Ending::Goodbye, |lost| Ending::Lost { reason: lost.to_string() });
+        let id = slot.id;
+        self.ended.push((id, LinkEnd { how, unsent_bytes, unconfirmed_bytes }));
+        self.looked_at.retain(|p| *p != place);
+        match (&mut self.sockets, &slot.socket) {
+            (Sockets::Uring(uring), Some(socket)) if slot.held.any() => uring.cancel(id, socket.as_fd(), &mut slot.held),
+            (Sockets::Epoll(epoll), Some(socket)) => epoll.remove(socket.as_fd()),
+            _ => {}
+        }
+    }
+
+    /// Says which links are over, and what was lost with those that did not end in order.
+    fn tell_ends(&mut self, inbound: &mut dyn Inbound) -> usize {
+        let ended = std::mem::take(&mut self.ended);
+        let n = ended.len();
+        for (id, end) in ended {
+            let slot = self.slots[id.place()].as_mut().expect("kept until it is told");
+            if end.how != Ending::Goodbye {
+                slot.link.each_unconfirmed(&mut |frames| inbound.lost(id, frames));
+            }
+            slot.told = true;
+            self.reap(id.place());
+            inbound.ended(id, end);
+        }
+        n
+    }
+
+    /// Frees an ended link once its end was told and the kernel holds none of its memory.
+    fn reap(&mut self, place: usize) {
+        if self.slots[place].as_ref().is_some_and(|s| s.closing && s.told && !s.held.any()) {
+            self.slots[place] = None;
+        }
+    }
+}
+
+impl Drop for Carrier {
+    /// Cancels everything and waits for it, since the kernel may write to a link's memory until its completion.
+    fn drop(&mut self) {
+        for place in 0..self.slots.len() {
+            if self.slots[place].as_ref().is_some_and(|s| !s.closing) {
+                self.end(place, Some(Lost::ClosedHere));
+            }
+        }
+        let start = std::time::Instant::now();
+        let Sockets::Uring(uring) = &mut self.sockets else { return };
+        while self.slots.iter().flatten().any(|s| s.held.any()) && start.elapsed() < DROP_WAIT {
+            uring.wait(None, DROP_STEP);
+            uring.collect(&mut self.completions);
+            for c in self.completions.drain(..) {
+                let slot = self.slots[c.link.place()].as_mut().expect("a slot outlives its last completion");
+                Uring::settle(&mut slot.held, c.done);
+            }
+        }
+        // The kernel did not let go in time: leaking the memory is harmless, freeing it is not.
+        for slot in self.slots.drain(..).flatten().filter(|s| s.held.any()) {
+            std::mem::forget(slot);
+        }
+    }
+}
+
+fn live_mut(slots: &mut [Option<Box<Slot>>], id: LinkId) -> Option<&mut Slot> {
+    slots.get_mut(id.place())?.as_deref_mut().filter(|s| s.id == id && !s.closing)
+}
+
+fn list(ready: &mut Vec<LinkId>, slot: &mut Slot) {
+    if !slot.listed {
+        slot.listed = true;
+        ready.push(slot.id);
+    }
+}
+
+/// Errors after which the same operation is tried again: nothing was moved.
+fn again(result: i32) -> bool {
+    [Errno::AGAIN, Errno::INTR, Errno::NOBUFS, Errno::NOMEM].iter().any(|e| e.raw_os_error() == -result)
+}
+
+fn io_lost(what: &'static str, error: &io::Error) -> Lost {
+    Lost::Io { what, error: error.to_string() }
+}

@@ -1,0 +1,133 @@
+//! One link of a carrier: its machine, who is at the other end, and the pipe its bytes go through.
+//!
+//! Before: `mod.rs` moves the bytes. After: `link.rs` says what they mean.
+
+use crate::carrier::{LinkId, Peer};
+use crate::link::{Link, Lost};
+use crate::sim;
+use saetta_ring::Mirror;
+use std::io;
+use std::os::fd::OwnedFd;
+
+/// Bytes that came and are not handled yet, always one slice.
+pub(super) struct Inflow {
+    ring: Mirror,
+    tail: u64,
+    head: u64,
+}
+
+impl Inflow {
+    pub(super) fn new(bytes: usize) -> io::Result<Self> {
+        Ok(Inflow { ring: Mirror::new(bytes)?, tail: 0, head: 0 })
+    }
+
+    #[inline]
+    pub(super) fn window(&self) -> &[u8] {
+        self.ring.slice(self.tail, (self.head - self.tail) as usize)
+    }
+
+    pub(super) fn release(&mut self, bytes: usize) {
+        self.tail += bytes as u64;
+        assert!(self.tail <= self.head, "no more than the window");
+    }
+
+    /// Room behind the window: where it begins, for the kernel, and how much. Never none between two segments: a whole one is at most half
+    /// the ring.
+    pub(super) fn free(&self) -> (*mut u8, usize) {
+        (self.ring.at(self.head), self.ring.capacity() - (self.head - self.tail) as usize)
+    }
+
+    pub(super) fn free_mut(&mut self) -> &mut [u8] {
+        let free = self.ring.capacity() - (self.head - self.tail) as usize;
+        self.ring.slice_mut(self.head, free)
+    }
+
+    /// So many bytes were written to the room.
+    pub(super) fn advance(&mut self, bytes: usize) {
+        self.head += bytes as u64;
+        assert!(self.head - self.tail <= self.ring.capacity() as u64, "no more than the room");
+    }
+}
+
+/// What the bytes of a link go through.
+pub(super) enum Pipe {
+    /// A socket, in `Slot::socket`.
+    Stream(Inflow),
+    /// An end in this process.
+    Simulated(sim::End, Inflow),
+}
+
+impl Pipe {
+    /// What came and is not handled yet.
+    #[inline]
+    pub(super) fn window(&mut self) -> &[u8] {
+        match self {
+            Pipe::Stream(inflow) | Pipe::Simulated(_, inflow) => inflow.window(),
+        }
+    }
+
+    pub(super) fn release(&mut self, bytes: usize) {
+        match self {
+            Pipe::Stream(inflow) | Pipe::Simulated(_, inflow) => inflow.release(bytes),
+        }
+    }
+}
+
+/// Operations of io_uring that name memory or the descriptor of a slot. Set and cleared in `uring.rs` alone.
+#[derive(Default)]
+pub(super) struct Held {
+    pub(super) receiving: bool,
+    pub(super) sending: bool,
+    pub(super) watching: bool,
+    pub(super) cancelling: bool,
+}
+
+impl Held {
+    pub(super) fn any(&self) -> bool {
+        self.receiving || self.sending || self.watching || self.cancelling
+    }
+}
+
+/// See the head of this file.
+pub(super) struct Slot {
+    pub(super) id: LinkId,
+    pub(super) link: Link,
+    pub(super) peer: Peer,
+    pub(super) pipe: Pipe,
+    pub(super) held: Held,
+    /// A send failed. Nothing more is sent; what the peer left for us is read to its end, which then ends the link.
+    pub(super) send_failed: Option<Lost>,
+    /// epoll: the socket may have more to read than was read.
+    pub(super) readable: bool,
+    /// The peer's end of the socket is closed, where the socket carries no bytes.
+    pub(super) hung_up: bool,
+    /// Listed in `Carrier::ready`.
+    pub(super) listed: bool,
+    /// The front segment waits for the pool; nothing is read meanwhile.
+    pub(super) waiting: bool,
+    /// Over; its end is told once, then the slot is freed as soon as the kernel holds nothing of it.
+    pub(super) closing: bool,
+    pub(super) told: bool,
+    /// Dropped last, after the buffers above.
+    pub(super) socket: Option<OwnedFd>,
+}
+
+impl Slot {
+    pub(super) fn new(id: LinkId, link: Link, peer: Peer, pipe: Pipe, socket: Option<OwnedFd>) -> Self {
+        Slot {
+            id,
+            link,
+            peer,
+            pipe,
+            held: Held::default(),
+            send_failed: None,
+            readable: false,
+            hung_up: false,
+            listed: false,
+            waiting: false,
+            closing: false,
+            told: false,
+            socket,
+        }
+    }
+}
