@@ -15,7 +15,7 @@ mod ring;
 mod sleeper;
 mod sync;
 
-pub use cursor::{ConsumerCursor, ProducerCursor, cursors};
+pub use cursor::{ConsumerCursor, InProcess, Indices, ProducerCursor, cursors, plausible};
 pub use epoch::{ReaderEpoch, WriterEpoch, epochs};
 #[cfg(not(loom))]
 pub use mirror::Mirror;

@@ -9,7 +9,7 @@
 //! word was set before the fence and the read sees it. After that read: then what it published stands before the fence, and the look that
 //! follows `membarrier` sees it. A thread that does not run at that moment has passed a full fence in the scheduler.
 //! Where the kernel refuses (seccomp, no such call), both sides pay a fence ([`Barrier::ByBoth`]); read once, when the sleeper is made.
-//! `membarrier` private reaches one process: producers in another would need its global form, registered by each of them.
+//! `membarrier` private reaches one process: where the producer is another process (`shared.rs`) both sides pay.
 //! Loom model: `tests` below (two producers, one sleeper) of `ByBoth`, in SeqCst fences, which are what loom models. It cannot run a fence in
 //! another thread, so `ByConsumer` stands on the argument above and on tests with real threads.
 
@@ -27,6 +27,28 @@ pub enum Barrier {
     ByConsumer,
     /// Each side its own.
     ByBoth,
+}
+
+/// Consumer: the bare word says asleep from here on, for producers that fence as well.
+#[inline]
+pub(crate) fn fall_asleep(state: &AtomicU32) {
+    // Relaxed: ordered by the fence below against the polls that follow.
+    state.store(ASLEEP, Ordering::Relaxed);
+    // Pairs with the producer's barrier between "published" and `take_duty`. With `ByConsumer` it serves the compiler and the caller's
+    // `membarrier` the processors.
+    fence(Ordering::SeqCst);
+}
+
+/// Consumer: the bare word says awake.
+#[inline]
+pub(crate) fn wake_up(state: &AtomicU32) {
+    state.store(AWAKE, Ordering::Relaxed);
+}
+
+/// Producer, after its barrier: true = asleep, and this caller is the one to wake. Of several producers one takes the duty.
+#[inline]
+pub(crate) fn take_duty(state: &AtomicU32) -> bool {
+    state.load(Ordering::Relaxed) == ASLEEP && state.swap(AWAKE, Ordering::Relaxed) == ASLEEP
 }
 
 /// The word itself, without the means of waking.
@@ -52,28 +74,24 @@ impl SleepWord {
     /// Consumer: from here on producers will wake. Poll every source once more before waiting.
     #[inline]
     pub fn about_to_sleep(&self) {
-        // Relaxed: ordered by the fence below against the polls that follow.
-        self.0.state.store(ASLEEP, Ordering::Relaxed);
-        // Pairs with the barrier in `must_wake`. With `ByConsumer` it serves the compiler and the caller's `membarrier` the processors.
-        fence(Ordering::SeqCst);
+        fall_asleep(&self.0.state);
     }
 
     /// Consumer: awake again, for whatever reason.
     #[inline]
     pub fn awake(&self) {
-        self.0.state.store(AWAKE, Ordering::Relaxed);
+        wake_up(&self.0.state);
     }
 
     /// Producer, after publishing: true = the consumer sleeps and this caller is the one to wake it.
     #[inline]
     pub fn must_wake(&self) -> bool {
-        // Pairs with the barrier in `about_to_sleep`. A fence would wait here until what was published has left the store buffer.
+        // Pairs with the barrier in `fall_asleep`. A fence would wait here until what was published has left the store buffer.
         match self.0.barrier {
             Barrier::ByConsumer => compiler_fence(Ordering::SeqCst),
             Barrier::ByBoth => fence(Ordering::SeqCst),
         }
-        // One of several producers takes the duty; the others need not wake as well.
-        self.0.state.load(Ordering::Relaxed) == ASLEEP && self.0.state.swap(AWAKE, Ordering::Relaxed) == ASLEEP
+        take_duty(&self.0.state)
     }
 }
 
