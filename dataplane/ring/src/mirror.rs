@@ -7,6 +7,8 @@
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 #[cfg(not(miri))]
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+#[cfg(not(miri))]
+use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 
 /// A doubly mapped buffer. Dropping it unmaps both.
@@ -26,11 +28,16 @@ impl Mirror {
     /// Maps `capacity` bytes twice, zeroed. Errors: no memory, no memory file; `InvalidInput` when `capacity` is not a power of
     /// two of at least one page.
     pub fn new(capacity: usize) -> std::io::Result<Self> {
-        if !capacity.is_power_of_two() || capacity < rustix::param::page_size() {
-            let text = format!("a ring of {capacity} bytes: use a power of two of at least {}", rustix::param::page_size());
-            return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, text));
-        }
+        valid(capacity)?;
         Ok(Mirror { base: map(capacity)?, capacity })
+    }
+
+    /// Maps `capacity` bytes of `file` twice, from `offset` on, which is a multiple of the page size. The file has all these bytes and
+    /// keeps them. Errors as [`Self::new`].
+    #[cfg(not(miri))]
+    pub(crate) fn of_file(file: BorrowedFd<'_>, offset: u64, capacity: usize) -> std::io::Result<Self> {
+        valid(capacity)?;
+        Ok(Mirror { base: map_file(file, offset, capacity)?, capacity })
     }
 
     /// Bytes of one half.
@@ -85,18 +92,33 @@ impl Drop for Mirror {
     }
 }
 
+/// Refuses sizes that cannot be masked or mapped.
+pub(crate) fn valid(capacity: usize) -> std::io::Result<()> {
+    if !capacity.is_power_of_two() || capacity < rustix::param::page_size() {
+        let text = format!("a ring of {capacity} bytes: use a power of two of at least {}", rustix::param::page_size());
+        return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, text));
+    }
+    Ok(())
+}
+
 /// Two mappings of `capacity` zeroed bytes, one behind the other.
 #[cfg(not(miri))]
 fn map(capacity: usize) -> std::io::Result<NonNull<u8>> {
     let file = memfd_create(c"saetta-ring", MemfdFlags::CLOEXEC)?;
     ftruncate(&file, capacity as u64)?;
+    map_file(file.as_fd(), 0, capacity)
+}
+
+/// Two mappings of the same `capacity` bytes of `file`, one behind the other.
+#[cfg(not(miri))]
+fn map_file(file: BorrowedFd<'_>, offset: u64, capacity: usize) -> std::io::Result<NonNull<u8>> {
     let rw = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a fresh anonymous reservation at an address of the kernel's choice aliases nothing.
     let base = unsafe { mmap_anonymous(std::ptr::null_mut(), 2 * capacity, ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE)? };
     for half in 0..2 {
         // SAFETY: the target range lies inside the reservation made above, which nothing else uses, so FIXED replaces only it.
         let mapped = unsafe {
-            mmap(base.byte_add(half * capacity), capacity, rw, MapFlags::SHARED | MapFlags::FIXED | MapFlags::POPULATE, &file, 0)
+            mmap(base.byte_add(half * capacity), capacity, rw, MapFlags::SHARED | MapFlags::FIXED | MapFlags::POPULATE, file, offset)
         };
         if let Err(e) = mapped {
             // SAFETY: exactly the reservation made above; no pointer into it was given out.
