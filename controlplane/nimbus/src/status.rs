@@ -76,6 +76,8 @@ pub(crate) struct Worker {
     pub(crate) share: u32,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) note: String,
+    /// What carries its links.
+    pub(crate) carrier: String,
     pub(crate) ended: bool,
 }
 
@@ -161,6 +163,7 @@ pub(crate) fn full(cluster: &Cluster, record: &TopologyRecord, explanation: Opti
             cores: p.cores.clone(),
             share: p.share,
             note: beat.map(|b| b.note.clone()).unwrap_or_default(),
+            carrier: beat.map(|b| b.carrier.clone()).unwrap_or_default(),
             ended: beat.is_some_and(|b| b.ended),
         }
     });

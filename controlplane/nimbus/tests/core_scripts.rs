@@ -297,6 +297,7 @@ impl World {
                 executors: vec![],
                 ended: *word == "ended",
                 drained: *word == "drained",
+                carrier: String::new(),
             }));
         }
         self.cluster.beats.insert(node.clone(), SupervisorBeat { at_ms, workers });

@@ -102,6 +102,7 @@ async fn a_topology_lives_from_upload_to_removal() {
         executors,
         ended: false,
         drained: false,
+        carrier: String::new(),
     };
     w.machines.put_beat(&p.slot.node, &SupervisorBeat { at_ms: 1, workers: vec![worker] }).await.unwrap();
     let (status, full) = w.client.get(&format!("/api/v1/topologies/{id}")).await;
@@ -142,6 +143,7 @@ async fn a_topology_lives_from_upload_to_removal() {
                 executors: vec![],
                 ended,
                 drained: false,
+                carrier: String::new(),
             };
             let workers = placed.on(&name(node)).map(worker).collect();
             w.machines.put_beat(&name(node), &SupervisorBeat { at_ms, workers }).await.unwrap();

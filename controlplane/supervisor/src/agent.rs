@@ -67,6 +67,7 @@ struct LastBeat {
     version: u64,
     ended: bool,
     drained: bool,
+    carrier: String,
     executors: Vec<ExecutorBeat>,
 }
 
@@ -463,8 +464,8 @@ impl Agent {
                 }
                 match message {
                     FromWorker::Hello { .. } => {}
-                    FromWorker::Beat { version, ended, drained, executors } => {
-                        seat.beat = Some(LastBeat { version, ended, drained, executors });
+                    FromWorker::Beat { version, ended, drained, carrier, executors } => {
+                        seat.beat = Some(LastBeat { version, ended, drained, carrier, executors });
                         let start = seat.slot.start();
                         self.step(port, Event::Beat { start });
                     }
@@ -560,6 +561,7 @@ impl Agent {
                 executors: beat.map_or_else(Vec::new, |b| b.executors.clone()),
                 ended: beat.is_some_and(|b| b.ended),
                 drained: beat.is_some_and(|b| b.drained && !spouts_on),
+                carrier: beat.map_or_else(String::new, |b| b.carrier.clone()),
             })
         });
         let beat = SupervisorBeat { at_ms: 0, workers: workers.collect() };

@@ -86,6 +86,7 @@ mod tests {
                 executors: vec![executor],
                 ended: false,
                 drained: false,
+                carrier: String::new(),
             }],
         };
         Picture { beat, draining: false }

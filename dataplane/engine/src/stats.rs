@@ -109,6 +109,13 @@ pub struct CarrierInUse {
     pub refusal: Option<String>,
 }
 
+impl fmt::Display for CarrierInUse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.kind)?;
+        self.refusal.iter().try_for_each(|why| write!(f, ": {why}"))
+    }
+}
+
 /// How a connection of a link ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HowEnded {

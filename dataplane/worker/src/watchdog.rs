@@ -138,6 +138,9 @@ impl Watchdog {
         let engine = Engine::build(&program, &plan, linked)?;
         log::info(&topology, &describe(args, &assignment, &own, &layout, &plan, engine.memory(), memory_max));
         let running = engine.start()?;
+        if let Some(carrier) = running.shared.carrier.get() {
+            log::info(&topology, &format!("links over sockets go by {carrier}"));
+        }
         let now = Instant::now();
         Ok(Some(Watchdog {
             id: args.placement,
@@ -435,10 +438,11 @@ impl Watchdog {
             return;
         }
         let (version, ended, _) = state;
+        let carrier = shared.carrier.get().map_or_else(String::new, ToString::to_string);
         let ran_ns = self.executors.iter().map(|e| e.busy_ns.load(Ordering::Relaxed)).collect();
         let busy = self.busy.per_mille(ran_ns, now);
         let executors = self.executors.iter().zip(busy).map(|(e, busy)| executor_beat(e, busy)).collect();
-        if self.supervisor.send(&FromWorker::Beat { version, ended, drained, executors }) {
+        if self.supervisor.send(&FromWorker::Beat { version, ended, drained, carrier, executors }) {
             self.beaten = Some((now, state));
         }
     }

@@ -193,7 +193,7 @@ impl Seat {
                     self.hellos.push((pid, version));
                     stream.write_all(&encode(&self.boot)).unwrap();
                 }
-                FromWorker::Beat { version, ended, drained, executors } => {
+                FromWorker::Beat { version, ended, drained, executors, .. } => {
                     self.beats += 1;
                     self.beat = Some((version, ended, drained, executors));
                 }

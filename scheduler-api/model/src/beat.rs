@@ -40,6 +40,9 @@ pub struct WorkerBeat {
     /// The worker's own word (`local::FromWorker::Beat`): no frame waits anywhere in it. A kill's wait ends early on it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub drained: bool,
+    /// The worker's own word: what carries its links, and why it is not io_uring where that was wanted. Empty = it has none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub carrier: String,
 }
 
 /// Counters of one executor since its worker started.

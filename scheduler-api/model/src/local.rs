@@ -50,6 +50,9 @@ pub enum FromWorker {
         ended: bool,
         /// True when no frame is waiting anywhere in this worker.
         drained: bool,
+        /// What carries its links and why, in one line; empty = it has none.
+        #[serde(default)]
+        carrier: String,
         /// Counters.
         executors: Vec<ExecutorBeat>,
     },

@@ -64,6 +64,7 @@ fn describe(status: &Value, out: Output) -> String {
         Column { head: "CORES", wide: false, text: |w| numbers(w.get("cores")) },
         Column { head: "HOST", wide: true, text: |w| text(w, "host") },
         Column { head: "SHARE", wide: true, text: |w| text(w, "share") },
+        Column { head: "LINKS", wide: true, text: |w| text(w, "carrier") },
         Column { head: "PLACEMENT", wide: true, text: |w| text(w, "placement") },
         Column { head: "NOTE", wide: false, text: |w| text(w, "note") },
     ];
