@@ -31,6 +31,7 @@ use saetta_model::parallelism::ExecutorId;
 use saetta_model::topology::ComponentKind;
 use saetta_ring::Sleeper;
 use std::collections::BTreeMap;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -76,6 +77,11 @@ impl LoopHandle {
         self.commands.push(command)?;
         self.sleeper.notify();
         Ok(())
+    }
+
+    /// The event that wakes the loop, for a worker that shares memory with it. Errors: no descriptor left.
+    pub fn waker(&self) -> std::io::Result<OwnedFd> {
+        self.sleeper.as_fd().try_clone_to_owned()
     }
 }
 

@@ -46,6 +46,8 @@ pub struct Options {
     pub worker_outbox_bytes: u64,
     /// `worker.memory.mb`, in bytes.
     pub memory_bytes: u64,
+    /// `transport.memory`.
+    pub share_memory: bool,
     /// `worker.wait`.
     pub wait: WaitMode,
     /// `worker.crash.window.max`.
@@ -92,6 +94,7 @@ impl Options {
             executor_outbox_bytes: bytes("executor.outbox.bytes") as usize,
             worker_outbox_bytes: bytes("worker.outbox.bytes"),
             memory_bytes: u64::from(config.u32("worker.memory.mb").expect("has a built-in value")) << 20,
+            share_memory: config.text("transport.memory").expect("has a built-in value") == "true",
             wait: match config.text("worker.wait").expect("has a built-in value") {
                 "spin" => WaitMode::Spin,
                 "yield" => WaitMode::Yield,

@@ -2,14 +2,18 @@
 //!
 //! Before: `connector.rs` polled the descriptors. After: an admitted socket goes to its core loop; a probe is answered here.
 //! Before a connection is proven it costs one descriptor and under a KiB, for at most [`UNPROVEN_TIME_MAX`]; there are at most
-//! [`UNPROVEN_MAX`] of them, [`UNPROVEN_PER_ADDRESS_MAX`] from one address. Whoever is over is closed at once.
+//! [`UNPROVEN_MAX`] of them, [`UNPROVEN_PER_ADDRESS_MAX`] from one address. Whoever is over is closed at once. A worker of this host may
+//! come over the Unix socket of `memory.rs` instead: the same handshake, the same bounds, and all of them count as one address.
 
 use crate::carrier::Peer;
 use crate::connection::Connection;
 use crate::connector::{nonce, read_some, tune, write_some};
 use crate::handshake::{AcceptorHandshake, Admission, Claim, HandshakeError, Identity, Key, Outcome, Refusal, Step};
+use crate::memory::{self, Wakers};
+use crate::peer_user;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, acceptfrom_with, bind, getsockname, listen, socket_with, sockopt};
+use saetta_ring::shared::SharedPair;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -28,10 +32,10 @@ const MUTE: Duration = Duration::from_millis(100);
 const BACKLOG: i32 = 1024;
 const _: () = assert!(UNPROVEN_PER_ADDRESS_MAX < UNPROVEN_MAX, "one address cannot take every place");
 
-/// An admitted link. Give the socket to the carrier of loop `peer.local_loop`.
+/// An admitted link. Give the connection to the carrier of loop `peer.local_loop`.
 #[derive(Debug)]
 pub struct Accepted {
-    /// Handshake done; nothing after it was read.
+    /// Handshake done.
     pub connection: Connection,
     /// Proven and admitted.
     pub peer: Peer,
@@ -62,21 +66,29 @@ pub struct AcceptorCounters {
     pub over_cap: u64,
     /// Closed at once because no descriptor was left.
     pub no_descriptor: u64,
+    /// Closed at once because they came over the Unix socket as another user.
+    pub other_user: u64,
 }
 
 struct Unproven {
     socket: OwnedFd,
-    address: IpAddr,
+    /// `None` = over the Unix socket.
+    address: Option<IpAddr>,
     deadline: Instant,
     handshake: AcceptorHandshake,
     output: Vec<u8>,
     outcome: Option<Outcome>,
+    /// What an admitted link over the Unix socket has handed over.
+    handed: Option<(SharedPair, OwnedFd)>,
 }
 
 /// See the head of this file.
 pub(crate) struct Acceptor {
     listener: OwnedFd,
     address: SocketAddr,
+    /// The Unix socket. `None` = workers of this host come over TCP as all others.
+    local: Option<OwnedFd>,
+    pub(crate) wakers: Wakers,
     /// Given up for a moment when no descriptor is left, so that a connection can be taken and closed.
     reserve: Option<OwnedFd>,
     unproven: Vec<Unproven>,
@@ -100,11 +112,19 @@ pub(crate) fn listen_on(address: SocketAddr, key: &Key) -> io::Result<OwnedFd> {
 }
 
 impl Acceptor {
-    pub(crate) fn new(address: SocketAddr, key: &Key) -> io::Result<Self> {
+    pub(crate) fn new(address: SocketAddr, key: &Key, local: Option<OwnedFd>) -> io::Result<Self> {
         let listener = listen_on(address, key)?;
         let address = getsockname(&listener)?.try_into()?;
-        let mut acceptor =
-            Acceptor { listener, address, reserve: None, unproven: Vec::new(), muted_until: None, counters: AcceptorCounters::default() };
+        let mut acceptor = Acceptor {
+            listener,
+            address,
+            local,
+            wakers: Wakers::default(),
+            reserve: None,
+            unproven: Vec::new(),
+            muted_until: None,
+            counters: AcceptorCounters::default(),
+        };
         acceptor.refill_reserve();
         Ok(acceptor)
     }
@@ -113,10 +133,10 @@ impl Acceptor {
         self.address
     }
 
-    /// Descriptors to poll: the listener (unless muted), then the unproven in order; true = for writing.
+    /// Descriptors to poll: the listeners (unless muted), then the unproven in order; true = for writing.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = (BorrowedFd<'_>, bool)> {
-        let listener = self.muted_until.is_none().then_some((self.listener.as_fd(), false));
-        listener.into_iter().chain(self.unproven.iter().map(|u| (u.socket.as_fd(), !u.output.is_empty())))
+        let listeners = [Some(&self.listener), self.local.as_ref()].into_iter().flatten().filter(|_| self.muted_until.is_none());
+        listeners.map(|l| (l.as_fd(), false)).chain(self.unproven.iter().map(|u| (u.socket.as_fd(), !u.output.is_empty())))
     }
 
     pub(crate) fn deadline(&self) -> Option<Instant> {
@@ -134,11 +154,13 @@ impl Acceptor {
         decide: &mut dyn FnMut(&Claim) -> Result<Admission, Refusal>,
         out: &mut dyn FnMut(Accepted),
     ) {
-        let knock = self.muted_until.is_none() && ready.next() == Some(true);
+        let open = self.muted_until.is_none();
+        let knock = open && ready.next() == Some(true);
+        let knock_local = open && self.local.is_some() && ready.next() == Some(true);
         if self.muted_until.is_some_and(|until| until <= now) {
             self.muted_until = None;
         }
-        let counters = &mut self.counters;
+        let (counters, wakers) = (&mut self.counters, &self.wakers);
         let flags: Vec<bool> = self.unproven.iter().map(|_| ready.next() == Some(true)).collect();
         let mut flags = flags.into_iter();
         let kept = std::mem::take(&mut self.unproven).into_iter().filter_map(|mut u| {
@@ -153,7 +175,7 @@ impl Acceptor {
             match u.advance(own, decide) {
                 Ok(false) => Some(u),
                 Ok(true) => {
-                    u.finish(own, counters, out);
+                    u.finish(own, wakers, counters, out);
                     None
                 }
                 Err(gone) => {
@@ -169,13 +191,20 @@ impl Acceptor {
         });
         self.unproven = kept.collect();
         if knock {
-            self.accept(now, key);
+            self.accept(false, now, key);
+        }
+        if knock_local {
+            self.accept(true, now, key);
         }
     }
 
-    fn accept(&mut self, now: Instant, key: &Key) {
+    fn listener(&self, local: bool) -> &OwnedFd {
+        self.local.as_ref().filter(|_| local).unwrap_or(&self.listener)
+    }
+
+    fn accept(&mut self, local: bool, now: Instant, key: &Key) {
         for _ in 0..ACCEPTS_PER_TURN {
-            let (socket, from) = match acceptfrom_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+            let (socket, from) = match acceptfrom_with(self.listener(local), SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
                 Ok(accepted) => accepted,
                 Err(Errno::AGAIN) => return,
                 Err(Errno::INTR | Errno::CONNABORTED) => continue,
@@ -183,7 +212,7 @@ impl Acceptor {
                     // Take the caller with the reserved descriptor and hang up: else it waits in the queue for ever. The system says
                     // "no descriptor" before it looks at the queue, so this is also how an empty queue is noticed.
                     self.reserve = None;
-                    let hung_up = acceptfrom_with(&self.listener, SocketFlags::CLOEXEC).is_ok();
+                    let hung_up = acceptfrom_with(self.listener(local), SocketFlags::CLOEXEC).is_ok();
                     self.refill_reserve();
                     if !hung_up {
                         return;
@@ -199,7 +228,14 @@ impl Acceptor {
                 }
             };
             self.counters.accepted += 1;
-            let Some(address) = from.and_then(|a| SocketAddr::try_from(a).ok()).map(|a| a.ip()) else { continue };
+            if local && !peer_user::is_own(&socket) {
+                self.counters.other_user += 1;
+                continue;
+            }
+            let address = from.and_then(|a| SocketAddr::try_from(a).ok()).map(|a| a.ip());
+            if address.is_some() == local {
+                continue;
+            }
             let same = self.unproven.iter().filter(|u| u.address == address).count();
             let Some(nonce) = nonce().filter(|_| self.unproven.len() < UNPROVEN_MAX && same < UNPROVEN_PER_ADDRESS_MAX) else {
                 self.counters.over_cap += 1;
@@ -207,7 +243,7 @@ impl Acceptor {
             };
             let handshake = AcceptorHandshake::new(key.clone(), nonce);
             let deadline = now + UNPROVEN_TIME_MAX;
-            self.unproven.push(Unproven { socket, address, deadline, handshake, output: Vec::new(), outcome: None });
+            self.unproven.push(Unproven { socket, address, deadline, handshake, output: Vec::new(), outcome: None, handed: None });
         }
     }
 
@@ -229,8 +265,12 @@ impl Unproven {
             if !write_some(&self.socket, &mut self.output).map_err(|_| None)? {
                 return Ok(false);
             }
-            if self.outcome.is_some() {
-                return Ok(true);
+            if let Some(outcome) = &self.outcome {
+                return if self.hands_over() {
+                    self.take(memory::ring_bytes(own.ring_bytes, outcome.claim.from.ring_bytes))
+                } else {
+                    Ok(true)
+                };
             }
             let mut buffer = [0; crate::handshake::HANDSHAKE_BYTES_MAX];
             let want = self.handshake.wants();
@@ -242,13 +282,37 @@ impl Unproven {
         }
     }
 
-    fn finish(self, own: &Identity, counters: &mut AcceptorCounters, out: &mut dyn FnMut(Accepted)) {
+    /// An admitted link over the Unix socket: memory is to come.
+    fn hands_over(&self) -> bool {
+        self.address.is_none() && self.outcome.as_ref().is_some_and(|o| matches!(o.decision, Ok(Admission::Link)))
+    }
+
+    /// Memory of `ring_bytes` each way, once it is there.
+    fn take(&mut self, ring_bytes: usize) -> Result<bool, Option<HandshakeError>> {
+        self.handed = memory::take_offer(&self.socket, ring_bytes).map_err(|e| match e.kind() {
+            io::ErrorKind::InvalidData => Some(HandshakeError::Malformed("the memory it hands over")),
+            _ => None,
+        })?;
+        Ok(self.handed.is_some())
+    }
+
+    fn finish(self, own: &Identity, wakers: &Wakers, counters: &mut AcceptorCounters, out: &mut dyn FnMut(Accepted)) {
         let Outcome { claim, decision } = self.outcome.expect("`advance` said so");
+        let connection = |socket, handed| match handed {
+            None => tune(&socket).map(|()| Connection::Socket(socket)),
+            Some((pair, peer_waker)) => {
+                let waker = wakers.get(claim.to_loop as usize).ok_or(io::ErrorKind::Unsupported)?;
+                memory::answer(socket, pair, peer_waker, waker)
+            }
+        };
         match decision {
             Err(_) => counters.refused += 1,
             Ok(Admission::Probe { .. }) => counters.probes += 1,
-            Ok(Admission::Link) if tune(&self.socket).is_err() => counters.gone += 1,
             Ok(Admission::Link) => {
+                let Ok(connection) = connection(self.socket, self.handed) else {
+                    counters.gone += 1;
+                    return;
+                };
                 counters.admitted += 1;
                 let peer = Peer {
                     placement: claim.from.placement,
@@ -260,7 +324,7 @@ impl Unproven {
                     remote_ring_bytes: claim.from.ring_bytes,
                     road: claim.road,
                 };
-                out(Accepted { connection: Connection::Socket(self.socket), peer });
+                out(Accepted { connection, peer });
             }
         }
     }

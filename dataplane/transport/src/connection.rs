@@ -2,6 +2,7 @@
 //!
 //! Before: `connector.rs` on the watchdog's thread. After: the carrier of the loop it is for.
 
+use crate::memory::SharedMemory;
 use crate::sim;
 use std::os::fd::OwnedFd;
 
@@ -9,6 +10,8 @@ use std::os::fd::OwnedFd;
 pub enum Connection {
     /// A stream socket; nothing behind the handshake was read.
     Socket(OwnedFd),
+    /// Memory that a worker of this host shares.
+    Memory(Box<SharedMemory>),
     /// One end of a connection in memory, for tests and the simulator.
     Simulated(sim::End),
 }
@@ -20,10 +23,11 @@ impl std::fmt::Debug for Connection {
 }
 
 impl Connection {
-    /// For logs and status: "tcp", "simulated".
+    /// For logs and status: "tcp", "memory", "simulated".
     pub fn kind(&self) -> &'static str {
         match self {
             Connection::Socket(_) => "tcp",
+            Connection::Memory(_) => "memory",
             Connection::Simulated(_) => "simulated",
         }
     }

@@ -8,6 +8,7 @@ use crate::carrier::Peer;
 use crate::connection::Connection;
 use crate::dial::{Dialer, Target, TargetKey};
 use crate::handshake::{Admission, Claim, Identity, Key, Refusal};
+use crate::memory::{self, Wakers};
 use crate::wire;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -35,6 +36,8 @@ pub struct ConnectorOptions {
     pub key: Key,
     /// Who this worker is.
     pub identity: Identity,
+    /// `transport.memory`: workers of this host share memory, once [`Connector::set_wakers`] has said how to wake our loops.
+    pub memory: bool,
 }
 
 /// What a turn brought.
@@ -46,7 +49,7 @@ pub enum ConnectorEvent {
     Connected {
         /// Which.
         target: TargetKey,
-        /// Handshake done; nothing after it was read.
+        /// Handshake done.
         connection: Connection,
         /// Who answered.
         peer: Peer,
@@ -60,12 +63,21 @@ pub enum ConnectorEvent {
         /// One line for the log.
         reason: String,
     },
+    /// A target of this host was reached over TCP, because it shares no memory, for a reason not told before.
+    WithoutMemory {
+        /// Which.
+        target: TargetKey,
+        /// One line for the log.
+        reason: String,
+    },
 }
 
 /// See the head of this file.
 pub struct Connector {
     key: Key,
     identity: Identity,
+    memory: bool,
+    without_memory: Option<String>,
     acceptor: Acceptor,
     dialer: Dialer,
 }
@@ -74,14 +86,31 @@ impl Connector {
     /// Binds and listens. Errors: the address is taken or not ours; `PermissionDenied` when it is not loopback and the key does not
     /// authenticate; `InvalidInput` when the identity's ring size is none.
     pub fn new(options: ConnectorOptions) -> io::Result<Self> {
-        let ConnectorOptions { bind, key, identity } = options;
+        let ConnectorOptions { bind, key, identity, memory } = options;
         if !wire::ring_bytes_valid(identity.ring_bytes as usize) {
             let text = format!("a receive ring of {} bytes: a power of two from 16 KiB to 4 MiB is allowed", identity.ring_bytes);
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
         let seed = nonce().ok_or_else(|| io::Error::other("the system gives no random bytes"))?;
         let seed = u64::from_le_bytes(seed[..8].try_into().expect("eight bytes"));
-        Ok(Connector { acceptor: Acceptor::new(bind, &key)?, dialer: Dialer::new(seed), key, identity })
+        // Before the TCP door: who finds that one open finds this one too, if it is of this host.
+        let local = memory.then(|| memory::listen_as(&identity.topology, identity.placement)).transpose();
+        let without_memory = local.as_ref().err().map(|e| format!("no Unix socket for workers of this host, they come over TCP: {e}"));
+        let acceptor = Acceptor::new(bind, &key, local.ok().flatten())?;
+        Ok(Connector { acceptor, dialer: Dialer::new(seed), key, identity, memory, without_memory })
+    }
+
+    /// One line for the log, when workers of this host cannot reach us by memory although they should. We may reach them.
+    pub fn without_memory(&self) -> Option<&str> {
+        self.without_memory.as_deref()
+    }
+
+    /// The event of each core loop, by its number (a duplicate of its sleeper's): what a worker of this host writes to when a link's sleep word
+    /// says so. Say it before the first turn; without it, or with `memory` off, all links are TCP.
+    pub fn set_wakers(&mut self, wakers: Vec<OwnedFd>) {
+        let wakers = if self.memory { Wakers::from(wakers) } else { Wakers::default() };
+        self.acceptor.wakers = wakers.clone();
+        self.dialer.wakers = wakers;
     }
 
     /// Where it listens.

@@ -2,11 +2,13 @@
 //!
 //! Before: the worker says which targets it wants (level-triggered: the whole set, as often as it likes). After: a connected socket
 //! goes to its core loop. A refused or unreachable target is tried for ever; its reason is told once per change.
+//! A target of this host is tried over its Unix socket first (`memory.rs`); where that fails, the same attempt goes on over TCP.
 
 use crate::carrier::{Peer, Road};
 use crate::connection::Connection;
 use crate::connector::{ConnectorEvent, nonce, read_some, tune, write_some};
 use crate::handshake::{Claim, DialerHandshake, HandshakeError, Identity, Key, ProbeReply, Role, Step, Verdict};
+use crate::memory::{self, Offer, Wakers};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, sockopt};
 use std::collections::VecDeque;
@@ -47,6 +49,8 @@ pub struct Target {
     pub key: TargetKey,
     /// Address of the peer's worker.
     pub addr: SocketAddr,
+    /// True = as far as the assignment knows it lives on our host: memory is tried first.
+    pub same_host: bool,
 }
 
 /// Pause after the n-th failure in a row (from 0): doubling, bounded, and spread over its upper half by `random`.
@@ -85,12 +89,16 @@ enum State {
 
 struct Dialling {
     socket: OwnedFd,
+    /// What is done over a Unix socket when the verdict is there. `None` = over TCP.
+    offer: Option<Offer>,
     /// False until the connection stands.
     connected: bool,
     deadline: Instant,
     handshake: DialerHandshake,
     output: Vec<u8>,
     verdict: Option<Verdict>,
+    /// The other side has said why it does not want us: another way is of no use.
+    refused: bool,
 }
 
 struct Wanted {
@@ -100,6 +108,12 @@ struct Wanted {
     failures: u32,
     /// Last reason told.
     told: Option<String>,
+    /// Why this attempt has left memory for TCP.
+    without_memory: Option<String>,
+    /// Of those, the last one told.
+    told_without: Option<String>,
+    /// Nobody was at the Unix socket; whoever answers over TCP bound that one first, so it may be there by then.
+    once_more: bool,
 }
 
 /// See the head of this file.
@@ -107,11 +121,12 @@ pub(crate) struct Dialer {
     wanted: Vec<Wanted>,
     pace: Pace,
     random: u64,
+    pub(crate) wakers: Wakers,
 }
 
 impl Dialer {
     pub(crate) fn new(random: u64) -> Self {
-        Dialer { wanted: Vec::new(), pace: Pace::default(), random }
+        Dialer { wanted: Vec::new(), pace: Pace::default(), random, wakers: Wakers::default() }
     }
 
     /// Makes `targets` the whole set: new ones are dialled, missing ones dropped, the others go on as they are.
@@ -119,7 +134,16 @@ impl Dialer {
         self.wanted.retain(|w| targets.contains(&w.target));
         for &target in targets {
             if !self.wanted.iter().any(|w| w.target == target) {
-                self.wanted.push(Wanted { target, state: State::Resting, due: now, failures: 0, told: None });
+                self.wanted.push(Wanted {
+                    target,
+                    state: State::Resting,
+                    due: now,
+                    failures: 0,
+                    told: None,
+                    without_memory: None,
+                    told_without: None,
+                    once_more: false,
+                });
             }
         }
     }
@@ -166,6 +190,14 @@ impl Dialer {
         for w in &mut self.wanted {
             let State::Dialling(dialling) = &mut w.state else { continue };
             let ready = ready.next() == Some(true);
+            if ready
+                && !dialling.connected
+                && std::mem::take(&mut w.once_more)
+                && let Ok(by_memory) = Dialling::by_memory(&w.target, now, key, own, &self.wakers)
+            {
+                **dialling = by_memory;
+                continue;
+            }
             let stage = if dialling.connected { "handshake" } else { "connect" };
             let result = match ready {
                 true => dialling.advance(now),
@@ -188,8 +220,19 @@ impl Dialer {
                         remote_ring_bytes: verdict.ring_bytes,
                         road: w.target.key.road,
                     };
-                    let connection = Connection::Socket(dialling.socket);
+                    let connection = match dialling.offer {
+                        None => Connection::Socket(dialling.socket),
+                        Some(offer) => offer.into_connection(dialling.socket),
+                    };
+                    w.tell_without(&connection, out);
                     out.push(ConnectorEvent::Connected { target: w.target.key, connection, peer });
+                }
+                Err(reason) if dialling.offer.is_some() && !dialling.refused => {
+                    w.without_memory = Some(reason);
+                    match Dialling::by_tcp(&w.target, now, key, own) {
+                        Ok(by_tcp) => **dialling = by_tcp,
+                        Err(reason) => w.failed(reason, now, step(&mut random), out),
+                    }
                 }
                 Err(reason) => w.failed(reason, now, step(&mut random), out),
             }
@@ -204,7 +247,7 @@ impl Dialer {
             }
             self.pace.begin(now);
             let w = &mut self.wanted[i];
-            match Dialling::begin(&w.target, now, key, own) {
+            match w.begin(now, key, own, &self.wakers) {
                 Ok(dialling) => w.state = State::Dialling(Box::new(dialling)),
                 Err(reason) => w.failed(reason, now, step(&mut random), out),
             }
@@ -218,6 +261,29 @@ impl Dialer {
 }
 
 impl Wanted {
+    /// Begins an attempt: by memory where that may be, else over TCP.
+    fn begin(&mut self, now: Instant, key: &Key, own: &Identity, wakers: &Wakers) -> Result<Dialling, String> {
+        (self.without_memory, self.once_more) = (None, false);
+        if self.target.same_host && !wakers.is_empty() {
+            match Dialling::by_memory(&self.target, now, key, own, wakers) {
+                Ok(by_memory) => return Ok(by_memory),
+                Err(reason) => (self.without_memory, self.once_more) = (Some(reason), true),
+            }
+        }
+        Dialling::by_tcp(&self.target, now, key, own)
+    }
+
+    /// Says once per change why a link that might be memory is TCP.
+    fn tell_without(&mut self, connection: &Connection, out: &mut Vec<ConnectorEvent>) {
+        let reason = self.without_memory.take().filter(|_| matches!(connection, Connection::Socket(_)));
+        if let Some(reason) = &reason
+            && self.told_without.as_ref() != Some(reason)
+        {
+            out.push(ConnectorEvent::WithoutMemory { target: self.target.key, reason: reason.clone() });
+        }
+        self.told_without = reason;
+    }
+
     fn rest(&mut self, now: Instant, random: u64) {
         self.due = now + back_off(self.failures, random);
         self.failures = self.failures.saturating_add(1);
@@ -234,8 +300,26 @@ impl Wanted {
 }
 
 impl Dialling {
-    fn begin(target: &Target, now: Instant, key: &Key, own: &Identity) -> Result<Self, String> {
+    /// Over the Unix socket of a worker of this host. Errors: nobody there.
+    fn by_memory(target: &Target, now: Instant, key: &Key, own: &Identity, wakers: &Wakers) -> Result<Self, String> {
+        let offer = Offer::new(wakers, target.key.local_loop, own.ring_bytes).ok_or("our loop has no event to wake it by")?;
+        let socket = memory::connect_to(&own.topology, target.key.placement).map_err(|e| format!("connect: {e}"))?;
+        Self::over(socket, Some(offer), target, now, key, own)
+    }
+
+    fn by_tcp(target: &Target, now: Instant, key: &Key, own: &Identity) -> Result<Self, String> {
         allowed(target.addr, key).map_err(|e| e.to_string())?;
+        let family = if target.addr.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let text = |e: Errno| format!("connect: {}", io::Error::from(e));
+        let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None).map_err(text)?;
+        match connect(&socket, &target.addr) {
+            Ok(()) | Err(Errno::INPROGRESS) => {}
+            Err(e) => return Err(text(e)),
+        }
+        Self::over(socket, None, target, now, key, own)
+    }
+
+    fn over(socket: OwnedFd, offer: Option<Offer>, target: &Target, now: Instant, key: &Key, own: &Identity) -> Result<Self, String> {
         let claim = Claim {
             role: Role::Link,
             from: own.clone(),
@@ -245,16 +329,10 @@ impl Dialling {
             to_placement: target.key.placement,
         };
         let nonce = nonce().ok_or("the system gives no random bytes")?;
-        let family = if target.addr.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-        let text = |e: Errno| format!("connect: {}", io::Error::from(e));
-        let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None).map_err(text)?;
-        match connect(&socket, &target.addr) {
-            Ok(()) | Err(Errno::INPROGRESS) => {}
-            Err(e) => return Err(text(e)),
-        }
         let mut handshake = DialerHandshake::new(key.clone(), &claim, nonce);
         let output = handshake.take_output();
-        Ok(Dialling { socket, connected: false, deadline: now + STAGE_TIME_MAX, handshake, output, verdict: None })
+        let (connected, deadline) = (offer.is_some(), now + STAGE_TIME_MAX);
+        Ok(Dialling { socket, offer, connected, deadline, handshake, output, verdict: None, refused: false })
     }
 
     /// Goes on as far as the socket lets it. True = linked.
@@ -270,8 +348,9 @@ impl Dialling {
             if !write_some(&self.socket, &mut self.output).map_err(talking)? {
                 return Ok(false);
             }
-            if self.verdict.is_some() {
-                return Ok(true);
+            if let Some(verdict) = &self.verdict {
+                let Some(offer) = &mut self.offer else { return Ok(true) };
+                return offer.advance(&self.socket, verdict.ring_bytes).map_err(|e| e.to_string());
             }
             let mut buffer = [0; 512];
             let want = self.handshake.wants().min(buffer.len());
@@ -279,7 +358,10 @@ impl Dialling {
             match self.handshake.input(&buffer[..n]) {
                 Ok(Step::Read(_)) => {}
                 Ok(Step::Done(verdict)) => self.verdict = Some(verdict),
-                Err(HandshakeError::Refused(why)) => return Err(format!("refused: {why}")),
+                Err(HandshakeError::Refused(why)) => {
+                    self.refused = true;
+                    return Err(format!("refused: {why}"));
+                }
                 Err(e) => return Err(format!("handshake: {e}")),
             }
             self.output = self.handshake.take_output();

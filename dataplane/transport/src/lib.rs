@@ -15,6 +15,9 @@ mod connector;
 mod dial;
 pub mod handshake;
 pub mod link;
+mod memory;
+#[expect(unsafe_code, reason = "asks the kernel for the user at the other end of a socket, of whom rustix cannot say all there is")]
+mod peer_user;
 mod refused;
 mod send_log;
 pub mod sim;
@@ -28,5 +31,6 @@ pub use connector::{Connector, ConnectorEvent, ConnectorOptions};
 pub use dial::{Target, TargetKey, probe};
 pub use handshake::{Admission, Claim, Identity, Key, ProbeReply, Refusal, Role};
 pub use link::{PiecePool, link_memory_bytes};
+pub use memory::SharedMemory;
 pub use refused::CarrierRefused;
 pub use wire::{FRAME_BYTES_MAX, RING_BYTES_DEFAULT, frame_bytes};

@@ -133,7 +133,11 @@ impl Watchdog {
             ring_bytes: RING_BYTES_DEFAULT as u32,
         };
         // The door before the loops: a slot whose port is taken is told before user code runs.
-        let connector = Connector::new(ConnectorOptions { bind, key, identity }).map_err(WorkerError::Listen)?;
+        let connector =
+            Connector::new(ConnectorOptions { bind, key, identity, memory: plan.options.share_memory }).map_err(WorkerError::Listen)?;
+        if let Some(why) = connector.without_memory() {
+            log::info(&topology, why);
+        }
         let linked = layout.workers_wanted > 1 || assignment.workers.len() > 1;
         let engine = Engine::build(&program, &plan, linked)?;
         log::info(&topology, &describe(args, &assignment, &own, &layout, &plan, engine.memory(), memory_max));
@@ -252,6 +256,10 @@ impl Watchdog {
                     let name = self.peers.name(target.placement);
                     log::info(&self.topology, &format!("no link yet with {name} at {addr}: {reason}"));
                 }
+                ConnectorEvent::WithoutMemory { target, reason } => {
+                    let name = self.peers.name(target.placement);
+                    log::info(&self.topology, &format!("{name} is of this host but shares no memory: {reason}; the link is TCP"));
+                }
             }
         }
     }
@@ -308,7 +316,7 @@ impl Watchdog {
         let mut unknown = Vec::new();
         for (key, other) in self.peers.dialled() {
             match address(&other.host, other.port) {
-                Ok(addr) => targets.push(Target { key, addr }),
+                Ok(addr) => targets.push(Target { key, addr, same_host: other.host == self.host }),
                 Err(e) => unknown.push(format!("the address {:?} of {} cannot be found: {e}", other.host, self.peers.name(key.placement))),
             }
         }

@@ -202,6 +202,13 @@ pub const KEYS: &[Key] = &[
     ),
     key("topology.workers", Scope::Topology, Kind::Count(1, 1 << 16), "1", "worker processes asked for"),
     key(
+        "transport.memory",
+        Scope::Topology,
+        Kind::Word(&["true", "false"]),
+        "true",
+        "whether workers of one host, user and network namespace exchange tuples through memory they share; false = TCP as with all others",
+    ),
+    key(
         "worker.crash.window.max",
         Scope::Topology,
         Kind::Count(1, 1000),

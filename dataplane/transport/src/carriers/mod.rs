@@ -176,6 +176,7 @@ impl Carrier {
         let link = |medium| Link::new(local, remote, medium, self.now_ns);
         let mut slot = match connection {
             Connection::Socket(socket) => Slot::new(id, link(Medium::Wire), peer, Pipe::Stream(Inflow::new(local)?), Some(socket)),
+            Connection::Memory(_) => return Err(io::Error::new(io::ErrorKind::Unsupported, "no carrier moves memory yet")),
             Connection::Simulated(end) => Slot::new(id, link(Medium::Wire), peer, Pipe::Simulated(end, Inflow::new(local)?), None),
         };
         match (&slot.pipe, &mut self.sockets, &slot.socket) {

@@ -23,11 +23,44 @@ pub fn connector(placement: u64) -> Connector {
 
 pub fn connector_with(key: Key, identity: Identity) -> Connector {
     let bind = "127.0.0.1:0".parse().unwrap();
-    Connector::new(ConnectorOptions { bind, key, identity }).unwrap()
+    Connector::new(ConnectorOptions { bind, key, identity, memory: false }).unwrap()
 }
 
 pub fn target(placement: u64, addr: SocketAddr) -> Target {
-    Target { key: TargetKey { placement, local_loop: 0, remote_loop: 0, road: Road::Data }, addr }
+    Target { key: TargetKey { placement, local_loop: 0, remote_loop: 0, road: Road::Data }, addr, same_host: false }
+}
+
+/// The event of a loop, as its sleeper has it.
+pub fn waker() -> std::os::fd::OwnedFd {
+    use rustix::event::{EventfdFlags, eventfd};
+    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap()
+}
+
+/// Of a topology that no other test has, in this process or another: the names of Unix sockets are the host's.
+pub fn lonely(identity: Identity) -> Identity {
+    static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    let n = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    Identity { topology: format!("wc-{}-{n}", std::process::id()), ..identity }
+}
+
+/// A connector that shares memory, with one loop.
+pub fn sharing(key: Key, identity: Identity) -> Connector {
+    let bind = "127.0.0.1:0".parse().unwrap();
+    let mut connector = Connector::new(ConnectorOptions { bind, key, identity, memory: true }).unwrap();
+    connector.set_wakers(vec![waker()]);
+    connector
+}
+
+/// A target that is said to be on this host.
+pub fn neighbour(placement: u64, addr: SocketAddr) -> Target {
+    Target { same_host: true, ..target(placement, addr) }
+}
+
+pub fn memory(connection: Connection) -> SharedMemory {
+    match connection {
+        Connection::Memory(memory) => *memory,
+        other => panic!("{other:?}"),
+    }
 }
 
 pub fn admit(claim: &Claim) -> Result<Admission, Refusal> {
@@ -64,6 +97,14 @@ pub fn linked_with(one: Identity, two: Identity) -> ((Connection, Peer), (Connec
         (ConnectorEvent::Connected { connection, peer, .. }, ConnectorEvent::Accepted(accepted)) => {
             ((connection, peer), (accepted.connection, accepted.peer))
         }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The socket of a TCP connection.
+pub fn plain(connection: Connection) -> std::os::fd::OwnedFd {
+    match connection {
+        Connection::Socket(socket) => socket,
         other => panic!("{other:?}"),
     }
 }
