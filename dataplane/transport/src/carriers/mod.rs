@@ -20,7 +20,7 @@ use crate::refused::CarrierRefused;
 use crate::wire;
 use epoll::{Edge, Epoll};
 use rustix::io::Errno;
-use slot::{Inflow, Pipe, Slot};
+use slot::{Inflow, Memory, Pipe, Slot};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
@@ -176,7 +176,10 @@ impl Carrier {
         let link = |medium| Link::new(local, remote, medium, self.now_ns);
         let mut slot = match connection {
             Connection::Socket(socket) => Slot::new(id, link(Medium::Wire), peer, Pipe::Stream(Inflow::new(local)?), Some(socket)),
-            Connection::Memory(_) => return Err(io::Error::new(io::ErrorKind::Unsupported, "no carrier moves memory yet")),
+            Connection::Memory(memory) => {
+                let (memory, socket) = Memory::new(*memory);
+                Slot::new(id, link(Medium::Memory), peer, Pipe::Memory(memory), Some(socket))
+            }
             Connection::Simulated(end) => Slot::new(id, link(Medium::Wire), peer, Pipe::Simulated(end, Inflow::new(local)?), None),
         };
         match (&slot.pipe, &mut self.sockets, &slot.socket) {
@@ -191,7 +194,16 @@ impl Carrier {
                 slot.readable = true;
                 self.readable.push(place);
             }
-            _ => self.looked_at.push(place),
+            (Pipe::Memory(_), Sockets::Uring(uring), Some(socket)) => {
+                uring.watch(id, socket.as_fd(), &mut slot.held);
+                self.looked_at.push(place);
+            }
+            (Pipe::Memory(_), Sockets::Epoll(epoll), Some(socket)) => {
+                epoll.add(id, socket.as_fd())?;
+                self.looked_at.push(place);
+            }
+            (Pipe::Simulated(..), ..) => self.looked_at.push(place),
+            (Pipe::Stream(_) | Pipe::Memory(_), _, None) => unreachable!("both have their socket"),
         }
         self.generations[place] = self.generations[place].wrapping_add(1);
         self.slots[place] = Some(Box::new(slot));
@@ -252,7 +264,7 @@ impl Carrier {
         for at in 0..ready.len() {
             let id = ready[at];
             let Some(slot) = live_mut(&mut self.slots, id) else { continue };
-            let again = if hold && (1..HOLD_BYTES).contains(&slot.link.filled_bytes()) { true } else { self.write(id.place()) };
+            let again = if hold && (1..HOLD_BYTES).contains(&slot.link.filled_bytes()) { true } else { self.write_out(id.place()) };
             if again {
                 ready[kept] = id;
                 kept += 1;
@@ -321,11 +333,30 @@ impl Carrier {
         let deadline_ns = live.map(|s| s.link.deadline_ns().min(self.now_ns + KEEPALIVE_NS)).min().unwrap_or(u64::MAX);
         let own = Duration::from_nanos(deadline_ns.saturating_sub(self.now_ns));
         let timeout = timeout.min(own).min(WAIT_MAX);
-        match &mut self.sockets {
-            Sockets::Uring(uring) => uring.wait(Some(wake), timeout),
-            Sockets::Epoll(epoll) => epoll.wait(wake, timeout, &mut self.edges),
+        if self.may_sleep() {
+            match &mut self.sockets {
+                Sockets::Uring(uring) => uring.wait(Some(wake), timeout),
+                Sockets::Epoll(epoll) => epoll.wait(wake, timeout, &mut self.edges),
+            }
+        }
+        for place in &self.looked_at {
+            if let Some(Slot { pipe: Pipe::Memory(memory), .. }) = self.slots[*place].as_deref() {
+                memory.pair.sleep.awake();
+            }
         }
         self.sweep_ns = 0;
+    }
+
+    /// Tells the peers behind shared memory that this side sleeps; false = one of them has written meanwhile.
+    fn may_sleep(&mut self) -> bool {
+        for place in &self.looked_at {
+            if let Some(Slot { pipe: Pipe::Memory(memory), link, waiting: false, .. }) = self.slots[*place].as_deref_mut()
+                && !memory.may_sleep(link.in_flight())
+            {
+                return false;
+            }
+        }
+        true
     }
 
     /// Nothing staged, nothing in flight, no end untold.
@@ -483,11 +514,34 @@ impl Carrier {
         let Some(slot) = self.slots[place].as_deref_mut().filter(|s| !s.closing && !s.waiting) else { return 0 };
         let result = match &mut slot.pipe {
             Pipe::Simulated(end, inflow) => end.read(inflow.free_mut(), now_ns),
+            Pipe::Memory(memory) => match memory.news() {
+                Ok(None) if slot.hung_up => Ok(Some(0)),
+                Ok(None) => return 0,
+                Ok(Some(full)) => {
+                    self.received_memory(place, full, inbound);
+                    return 1;
+                }
+                Err(e) => Err(e),
+            },
             Pipe::Stream(_) => return 0,
         };
         let n = usize::from(!matches!(result, Ok(None)));
         self.received(place, result, inbound);
         n
+    }
+
+    /// Something new lies in a link's shared ring; `full` = it was full, and its writer may sleep until there is room.
+    fn received_memory(&mut self, place: usize, full: bool, inbound: &mut dyn Inbound) {
+        let now_ns = self.now_ns;
+        self.counters.recvs += 1;
+        self.slots[place].as_deref_mut().expect("live").link.heard(now_ns);
+        self.take_segments(place, inbound);
+        if let Some(Slot { pipe: Pipe::Memory(memory), closing: false, .. }) = self.slots[place].as_deref_mut() {
+            memory.partial = memory.pair.inn.readable().map_or(0, <[u8]>::len);
+            if full {
+                self.counters.calls += memory.wake_peer();
+            }
+        }
     }
 
     /// Bytes were added to a link's inflow, or its stream is over.
@@ -503,6 +557,7 @@ impl Carrier {
             Ok(Some(n)) => {
                 match &mut slot.pipe {
                     Pipe::Stream(inflow) | Pipe::Simulated(_, inflow) => inflow.advance(n),
+                    Pipe::Memory(_) => {}
                 }
                 slot.link.heard(now_ns);
                 self.take_segments(place, inbound);
@@ -569,6 +624,15 @@ impl Carrier {
         }
     }
 
+    /// Writes what there is to write, and wakes a peer that sleeps behind shared memory. True = as [`Self::write`].
+    fn write_out(&mut self, place: usize) -> bool {
+        let again = self.write(place);
+        if let Some(Slot { pipe: Pipe::Memory(memory), .. }) = self.slots[place].as_deref_mut() {
+            self.counters.calls += memory.wake_peer();
+        }
+        again
+    }
+
     /// Writes the rest of the segment in flight, or forms and writes the next. True = it is to be asked again with the next flush: nothing will
     /// say when there is room.
     fn write(&mut self, place: usize) -> bool {
@@ -593,6 +657,7 @@ impl Carrier {
                     return false;
                 }
                 (Pipe::Stream(_), Sockets::Epoll(epoll), Some(socket)) => (epoll.send(socket.as_fd(), flight), true),
+                (Pipe::Memory(memory), ..) => (memory.write(flight), false),
                 (Pipe::Simulated(end, _), ..) => (end.write(flight, now_ns), false),
                 (Pipe::Stream(_), _, None) => unreachable!("a stream has its socket"),
             };

@@ -4,8 +4,10 @@
 
 use crate::carrier::{LinkId, Peer};
 use crate::link::{Link, Lost};
+use crate::memory::SharedMemory;
 use crate::sim;
 use saetta_ring::Mirror;
+use saetta_ring::shared::SharedPair;
 use std::io;
 use std::os::fd::OwnedFd;
 
@@ -53,8 +55,59 @@ impl Inflow {
 pub(super) enum Pipe {
     /// A socket, in `Slot::socket`.
     Stream(Inflow),
+    /// Memory another process of this host maps as well; `Slot::socket` only tells when that process is gone.
+    Memory(Memory),
     /// An end in this process.
     Simulated(sim::End, Inflow),
+}
+
+/// Rings in shared memory, and how to wake their other side.
+pub(super) struct Memory {
+    pub(super) pair: SharedPair,
+    pub(super) peer_waker: OwnedFd,
+    /// Bytes of an unfinished segment that were looked at already.
+    pub(super) partial: usize,
+}
+
+impl Memory {
+    pub(super) fn new(memory: SharedMemory) -> (Self, OwnedFd) {
+        let SharedMemory { pair, socket, peer_waker } = memory;
+        (Memory { pair, peer_waker, partial: 0 }, socket)
+    }
+
+    /// What is there beyond what was looked at already: `None` = nothing; whether the ring was full, so that its writer may sleep on that.
+    #[inline]
+    pub(super) fn news(&mut self) -> io::Result<Option<bool>> {
+        // Looks at the writer's index in any case: a window that ends in the middle of a segment would hide what follows.
+        self.pair.inn.is_empty().map_err(io::Error::other)?;
+        let capacity = self.pair.inn.capacity();
+        let there = self.pair.inn.readable().map_err(io::Error::other)?.len();
+        Ok((there > self.partial).then_some(there == capacity))
+    }
+
+    /// Copies in what fits.
+    #[inline]
+    pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.pair.out.write_some(bytes).map_err(io::Error::other)
+    }
+
+    /// Wakes the other side if it sleeps. Returns the system calls made.
+    #[inline]
+    pub(super) fn wake_peer(&self) -> u64 {
+        if !self.pair.sleep.peer_sleeps() {
+            return 0;
+        }
+        // A full counter (EAGAIN) means that a wake-up is already pending; a peer that is gone is known by its socket.
+        let _ = rustix::io::write(&self.peer_waker, &1u64.to_ne_bytes());
+        1
+    }
+
+    /// True when this side may sleep: from here on the other wakes it. `blocked` = something waits for room.
+    pub(super) fn may_sleep(&mut self, blocked: bool) -> bool {
+        self.pair.sleep.about_to_sleep();
+        let nothing_new = matches!(self.news(), Ok(None));
+        nothing_new && !(blocked && self.pair.out.free(1).is_ok_and(|n| n > 0))
+    }
 }
 
 impl Pipe {
@@ -63,12 +116,15 @@ impl Pipe {
     pub(super) fn window(&mut self) -> &[u8] {
         match self {
             Pipe::Stream(inflow) | Pipe::Simulated(_, inflow) => inflow.window(),
+            // A ring that is not sound ends the link when it is looked at next.
+            Pipe::Memory(memory) => memory.pair.inn.readable().unwrap_or_default(),
         }
     }
 
     pub(super) fn release(&mut self, bytes: usize) {
         match self {
             Pipe::Stream(inflow) | Pipe::Simulated(_, inflow) => inflow.release(bytes),
+            Pipe::Memory(memory) => memory.pair.inn.release(bytes),
         }
     }
 }
