@@ -58,6 +58,54 @@ pub fn word_count_keyed_millions(class: HostClass) -> Option<f64> {
     only_ccx(class, 70.0)
 }
 
+/// [`crate::shared_memory_round_trip`], p50 in ns.
+#[must_use]
+pub fn shared_memory_round_trip_p50_ns(class: HostClass) -> Option<f64> {
+    only_ccx(class, 180.0)
+}
+
+/// [`crate::shared_memory_round_trip`], p99 in ns.
+#[must_use]
+pub fn shared_memory_round_trip_p99_ns(class: HostClass) -> Option<f64> {
+    only_ccx(class, 240.0)
+}
+
+/// [`crate::shared_memory_stream`], million messages a second.
+#[must_use]
+pub fn shared_memory_stream_millions(class: HostClass) -> Option<f64> {
+    only_ccx(class, 55.1)
+}
+
+/// [`crate::uring_round_trip`], p50 in ns.
+#[must_use]
+pub fn uring_round_trip_p50_ns(class: HostClass) -> Option<f64> {
+    only_ccx(class, 12_000.0)
+}
+
+/// [`crate::uring_round_trip`], p99 in ns.
+#[must_use]
+pub fn uring_round_trip_p99_ns(class: HostClass) -> Option<f64> {
+    only_ccx(class, 17_000.0)
+}
+
+/// [`crate::uring_stream`], million messages a second.
+#[must_use]
+pub fn uring_stream_millions(class: HostClass) -> Option<f64> {
+    only_ccx(class, 27.0)
+}
+
+/// [`crate::spin_round_trip`], p50 in ns.
+#[must_use]
+pub fn spin_round_trip_p50_ns(class: HostClass) -> Option<f64> {
+    only_ccx(class, 8_000.0)
+}
+
+/// [`crate::spin_round_trip`], p99 in ns.
+#[must_use]
+pub fn spin_round_trip_p99_ns(class: HostClass) -> Option<f64> {
+    only_ccx(class, 10_900.0)
+}
+
 fn only_ccx(class: HostClass, value: f64) -> Option<f64> {
     (class == HostClass::Ccx).then_some(value)
 }
