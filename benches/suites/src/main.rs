@@ -13,7 +13,12 @@ mod parts;
 mod pipeline;
 mod recovery;
 mod topologies;
+mod transport;
+mod transport_peers;
+mod transport_topology;
+mod veth;
 mod wordcount;
+mod workers;
 
 use saetta_harness::suite::Suite;
 
@@ -26,6 +31,7 @@ const SUITES: &[Suite] = &[
     Suite { name: "idle", about: "the first tuple after a quiet second, beside a bare wake", declare: idle::declare },
     Suite { name: "fanout", about: "one spout to one, two, four, eight bolts: deliveries a second", declare: fanout::declare },
     Suite { name: "any", about: "allocations and system calls of saturated loops", declare: any::declare },
+    Suite { name: "transport", about: "tuples to another worker, by each carrier, beside the raw one", declare: transport::declare },
     Suite {
         name: "recovery",
         about: "a worker killed with -9: until its process is back, until it counts again",
@@ -34,6 +40,7 @@ const SUITES: &[Suite] = &[
 ];
 
 fn main() -> std::process::ExitCode {
-    // `any` starts this program again, to be watched.
-    any::watched().unwrap_or_else(|| saetta_harness::main(SUITES))
+    // This program is started again: as a floor's other process, as a worker of `transport`, and by `any`, to be watched.
+    let other = saetta_floors::far_process().or_else(transport_topology::worker).or_else(any::watched);
+    other.unwrap_or_else(|| saetta_harness::main(SUITES))
 }
