@@ -202,6 +202,13 @@ pub const KEYS: &[Key] = &[
     ),
     key("topology.workers", Scope::Topology, Kind::Count(1, 1 << 16), "1", "worker processes asked for"),
     key(
+        "transport.carrier",
+        Scope::Topology,
+        Kind::Word(&["auto", "io_uring", "epoll"]),
+        "auto",
+        "what carries links over sockets: io_uring or epoll; auto takes epoll only where io_uring is refused, and says so once",
+    ),
+    key(
         "transport.memory",
         Scope::Topology,
         Kind::Word(&["true", "false"]),
@@ -257,13 +264,6 @@ pub const KEYS: &[Key] = &[
         Kind::Count(1024, 1 << 26),
         "1048576",
         "open trees of a worker, shared evenly by its spout tasks; a task at its part is not asked; memory is taken as used",
-    ),
-    key(
-        "transport.carrier",
-        Scope::Topology,
-        Kind::Word(&["auto", "io_uring", "epoll"]),
-        "auto",
-        "what carries links over sockets: io_uring or epoll; auto takes epoll only where io_uring is refused, and says so once",
     ),
     key(
         "worker.wait",
