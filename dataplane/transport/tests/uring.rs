@@ -247,7 +247,7 @@ fn bytes_that_come_one_by_one_are_the_same_frames() {
 fn a_stream_cut_in_the_middle_of_a_segment_delivers_no_part_of_it() {
     use std::io::Write;
     let (mut side, mut hand) = by_hand();
-    let frames = some_frames(20, 300);
+    let frames = some_frames(40, 300);
     let segments = segments(&frames, false);
     assert!(segments.len() >= 2);
     hand.write_all(&segments[0]).unwrap();
@@ -255,7 +255,7 @@ fn a_stream_cut_in_the_middle_of_a_segment_delivers_no_part_of_it() {
     drop(hand);
     until(&mut [&mut side], |s| !s[0].seen.ends.is_empty());
     assert_eq!(lost(&side), "the peer closed the connection without a goodbye");
-    assert!(!side.seen.frames.is_empty() && side.seen.frames.len() < 20);
+    assert!(!side.seen.frames.is_empty() && side.seen.frames.len() < 40);
     assert_eq!(side.seen.frames, frames[..side.seen.frames.len()]);
 }
 
@@ -332,7 +332,7 @@ fn a_peer_that_reads_nothing_stops_its_sender_and_nobody_else() {
     let (_, end) = &stalled.seen.ends[0];
     assert_eq!(end.how, Ending::Lost { reason: "closed here".into() });
     assert_eq!(end.unsent_bytes + end.unconfirmed_bytes, staged);
-    assert!(end.unsent_bytes > 0 && end.unconfirmed_bytes > 0);
+    assert!(end.unconfirmed_bytes > 0);
 }
 
 #[test]
@@ -406,7 +406,7 @@ fn one_wait_ends_by_the_event_by_bytes_by_its_time_and_by_a_links_own_deadline()
 }
 
 #[test]
-fn two_hundred_and_fifty_six_links_work_at_once_and_one_more_is_refused() {
+fn as_many_connections_as_there_may_be_work_at_once_and_one_more_is_refused() {
     let mut sides = [Carrier::open(Choice::Uring).unwrap(), Carrier::open(Choice::Uring).unwrap()];
     let mut seen = [Record::default(), Record::default()];
     let small = 16 << 10;
@@ -428,17 +428,17 @@ fn two_hundred_and_fifty_six_links_work_at_once_and_one_more_is_refused() {
             sides[1].add(Connection::Socket(b.into()), peer, now_ns())?,
         ])
     };
-    for _ in 0..LINKS_MAX {
+    for _ in 0..SLOTS_MAX {
         links.push(add(&mut sides).unwrap());
     }
-    assert_eq!(add(&mut sides).unwrap_err().to_string(), "this core loop holds its 256 links already");
-    let frames = some_frames(LINKS_MAX as u64, 50);
+    assert_eq!(add(&mut sides).unwrap_err().to_string(), "this core loop holds its 512 connections already");
+    let frames = some_frames(SLOTS_MAX as u64, 50);
     let start = Instant::now();
     for round in 1..=3 {
         for (pair, f) in links.iter().zip(&frames) {
             assert!(took(&mut sides[0], pair[0], f) && took(&mut sides[1], pair[1], f));
         }
-        while seen.iter().any(|s| s.frames.len() < round * LINKS_MAX) {
+        while seen.iter().any(|s| s.frames.len() < round * SLOTS_MAX) {
             assert!(start.elapsed() < PATIENCE);
             for (side, seen) in sides.iter_mut().zip(&mut seen) {
                 side.poll(now_ns(), seen);
@@ -450,7 +450,7 @@ fn two_hundred_and_fifty_six_links_work_at_once_and_one_more_is_refused() {
     for pair in &links {
         sides[0].say_goodbye(pair[0]);
     }
-    while seen.iter().any(|s| s.ends.len() < LINKS_MAX) {
+    while seen.iter().any(|s| s.ends.len() < SLOTS_MAX) {
         assert!(start.elapsed() < PATIENCE);
         for (side, seen) in sides.iter_mut().zip(&mut seen) {
             side.poll(now_ns(), seen);
@@ -458,7 +458,7 @@ fn two_hundred_and_fifty_six_links_work_at_once_and_one_more_is_refused() {
         }
     }
     assert!(seen.iter().all(|s| s.ends.iter().all(|(_, e)| e.how == Ending::Goodbye)));
-    assert!(sides.iter().all(|s| s.counters().links_goodbye == LINKS_MAX as u64));
+    assert!(sides.iter().all(|s| s.counters().links_goodbye == SLOTS_MAX as u64));
 }
 
 #[test]
@@ -487,7 +487,7 @@ fn a_reset_in_the_middle_of_a_segment_is_known_at_once() {
         Connection::Socket(hand) => std::net::TcpStream::from(hand),
         other => panic!("{other:?}"),
     };
-    let segments = segments(&some_frames(20, 300), false);
+    let segments = segments(&some_frames(40, 300), false);
     hand.write_all(&segments[0]).unwrap();
     until(&mut [&mut side], |s| !s[0].seen.frames.is_empty());
     let whole = side.seen.frames.len();

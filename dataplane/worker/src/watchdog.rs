@@ -133,7 +133,7 @@ impl Watchdog {
             ring_bytes: RING_BYTES_DEFAULT as u32,
         };
         // The door before the loops: a slot whose port is taken is told before user code runs.
-        let connector =
+        let mut connector =
             Connector::new(ConnectorOptions { bind, key, identity, memory: plan.options.share_memory }).map_err(WorkerError::Listen)?;
         if let Some(why) = connector.without_memory() {
             log::info(&topology, why);
@@ -142,6 +142,8 @@ impl Watchdog {
         let engine = Engine::build(&program, &plan, linked)?;
         log::info(&topology, &describe(args, &assignment, &own, &layout, &plan, engine.memory(), memory_max));
         let running = engine.start()?;
+        let wakers: std::io::Result<Vec<_>> = running.handles.iter().map(|handle| handle.waker()).collect();
+        connector.set_wakers(wakers.map_err(WorkerError::Listen)?);
         if let Some(carrier) = running.shared.carrier.get() {
             log::info(&topology, &format!("links over sockets go by {carrier}"));
         }
