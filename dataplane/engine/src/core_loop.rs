@@ -93,7 +93,7 @@ pub struct CoreLoop {
     pub(crate) lanes_in: Vec<LaneFrom>,
     /// By local executor, by lane (0 = this loop, then `lanes_in`, then `io.remotes`).
     pub(crate) credit_in: Vec<Vec<CreditIn>>,
-    /// Windows, by local executor: for lanes that begin later.
+    /// Windows on links, by local executor: for those that begin later.
     pub(crate) windows: Vec<u64>,
     /// Place of the local executor that holds a task, by task id; `NOT_HERE` otherwise.
     pub(crate) local_of_task: Vec<u16>,
@@ -194,7 +194,7 @@ impl CoreLoop {
                 continue;
             }
             let n = whole_frames(window, LANE_BYTES_MAX);
-            Receiver { executors, io, credit_in, local_of_task, discarded }.take(&window[..n], number + 1);
+            Receiver { executors, io, credit_in, local_of_task, discarded, far: false }.take(&window[..n], number + 1);
             from.lane.release(n);
             *received_bytes += n as u64;
             work += n;
@@ -311,6 +311,9 @@ impl CoreLoop {
         self.stats.trees_lost_later.store(later, Ordering::Relaxed);
         self.stats.discarded.store(self.discarded, Ordering::Relaxed);
         self.stats.sent_bytes.store(self.io.sent_bytes, Ordering::Relaxed);
+        let copied = links.0.as_ref().map_or(0, |c| c.counters().bytes_copied);
+        self.stats.copied_bytes.store(self.io.copied_bytes + copied, Ordering::Relaxed);
+        self.stats.calls.store(links.0.as_ref().map_or(0, |c| c.counters().calls), Ordering::Relaxed);
         self.stats.received_bytes.store(self.received_bytes, Ordering::Relaxed);
         self.stats.waiting_bytes.store(waiting as u64, Ordering::Release);
         let ended = waiting == 0 && self.executors.iter().all(Executor::ended);

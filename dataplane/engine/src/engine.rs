@@ -294,10 +294,10 @@ impl<'a> Builder<'a> {
             }
         }
         // Limits between loops, by (from loop, executor's place in the layout).
-        let windows: Vec<u64> =
+        let windows: Vec<(u64, u64)> =
             self.executors.iter().map(|(c, _)| plan.window_bytes(&self.program.spec, plan.layout.components[*c].id.as_str())).collect();
         let limits: Vec<Vec<SharedLimit>> =
-            (0..n_loops).map(|_| windows.iter().map(|w| Arc::new(CachePadded::new(AtomicU64::new(*w)))).collect()).collect();
+            (0..n_loops).map(|_| windows.iter().map(|(w, _)| Arc::new(CachePadded::new(AtomicU64::new(*w)))).collect()).collect();
 
         let memory = self.memory(&windows, n_loops, linked);
         let sum: u64 = memory.iter().map(|(_, bytes)| bytes).sum();
@@ -330,16 +330,17 @@ impl<'a> Builder<'a> {
                 .enumerate()
                 .map(|(ordinal, (_, id))| match dests[id.first as usize].at as usize {
                     0 => CreditOut::remote(),
-                    at if at < first_lane => CreditOut::local(windows[ordinal]),
-                    at if at < first_remote => CreditOut::shared(windows[ordinal], limits[l][ordinal].clone()),
+                    at if at < first_lane => CreditOut::local(windows[ordinal].0),
+                    at if at < first_remote => CreditOut::shared(windows[ordinal].0, limits[l][ordinal].clone()),
                     _ => CreditOut::remote(),
                 })
                 .collect();
             let n_in = lane_numbers.len() + 1 + remotes.len();
+            let window = |ordinal: usize, lane: usize| if lane <= lane_numbers.len() { windows[ordinal].0 } else { windows[ordinal].1 };
             let inboxes = local
                 .iter()
                 .map(|(ordinal, ..)| Inbox {
-                    lanes: (0..n_in).map(|_| FrameQueue::with_window(windows[*ordinal])).collect(),
+                    lanes: (0..n_in).map(|lane| FrameQueue::with_window(window(*ordinal, lane))).collect(),
                     pending: false,
                 })
                 .collect();
@@ -358,7 +359,7 @@ impl<'a> Builder<'a> {
             let acks = self.acks(l, &lane_numbers, &remotes, trackers, &mut control_outs[l], &mut control_ins[l]);
             let mut staging = places(local.len(), lane_numbers.len(), options.ring_bytes, options.worker_bit);
             for (place, (ordinal, ..)) in local.iter().enumerate() {
-                staging[1 + place].frames.reserve(crate::queue::reserved_bytes(windows[*ordinal]));
+                staging[1 + place].frames.reserve(crate::queue::reserved_bytes(windows[*ordinal].0));
             }
             staging.extend(remotes.iter().map(|_| crate::io::closed()));
             let (wait, sharing) = plan.waiting(l);
@@ -374,8 +375,8 @@ impl<'a> Builder<'a> {
                 core: plan.cores[l],
                 executors,
                 lanes_in,
-                credit_in: local.iter().map(|(ordinal, ..)| (0..n_in).map(|_| CreditIn::new(windows[*ordinal])).collect()).collect(),
-                windows: local.iter().map(|(ordinal, ..)| windows[*ordinal]).collect(),
+                credit_in: local.iter().map(|(ordinal, ..)| (0..n_in).map(|lane| CreditIn::new(window(*ordinal, lane))).collect()).collect(),
+                windows: local.iter().map(|(ordinal, ..)| windows[*ordinal].1).collect(),
                 local_of_task,
                 ordinals: local.iter().map(|(ordinal, ..)| *ordinal as u32).collect(),
                 checks: checks.clone(),
@@ -418,6 +419,7 @@ impl<'a> Builder<'a> {
                     executor_outbox_bytes: options.executor_outbox_bytes,
                     worker_outbox_bytes: options.worker_outbox_bytes,
                     sent_bytes: 0,
+                    copied_bytes: 0,
                     more: false,
                 },
             });
@@ -429,12 +431,12 @@ impl<'a> Builder<'a> {
         Ok(Engine { loops, shared, drain, readers, handles, memory, linked })
     }
 
-    fn memory(&self, windows: &[u64], n_loops: usize, links: bool) -> Vec<(&'static str, u64)> {
+    fn memory(&self, windows: &[(u64, u64)], n_loops: usize, links: bool) -> Vec<(&'static str, u64)> {
         let options = &self.plan.options;
         let here = |id: &ExecutorId| self.plan.executors.iter().any(|e| e.id == *id);
         // Twice: a queue is read from one buffer while the other is filled.
         let inboxes: u64 =
-            self.executors.iter().zip(windows).filter(|((_, id), _)| here(id)).map(|(_, w)| 2 * (*w).max(options.inbox_bytes)).sum();
+            self.executors.iter().zip(windows).filter(|((_, id), _)| here(id)).map(|(_, (w, link))| 2 * w.max(&options.inbox_bytes) + if links { 2 * link.max(&options.inbox_link_bytes) } else { 0 }).sum();
         let pairs = (n_loops * (n_loops - 1)) as u64;
         let descs: Vec<ExecutorDesc> = self.executors.iter().filter(|(_, id)| here(id)).map(|(c, id)| self.desc(*c, *id)).collect();
         let mut all = vec![

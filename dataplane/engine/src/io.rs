@@ -103,6 +103,8 @@ pub(crate) struct Io {
     pub(crate) worker_outbox_bytes: u64,
     /// Frame bytes put into lanes that leave this loop.
     pub(crate) sent_bytes: u64,
+    /// Bytes from links that were copied into an inbox: their executor was held up.
+    pub(crate) copied_bytes: u64,
     /// In this turn something stopped only because its turn was over: there is more to send at once.
     pub(crate) more: bool,
 }

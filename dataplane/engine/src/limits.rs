@@ -15,6 +15,8 @@ pub const RUN_FRAMES_MAX: u32 = 256;
 pub const SPOUT_CALLS_MAX: u32 = 64;
 /// One run of an executor takes about this long at most, by fewer calls or frames: what it emits waits in staging meanwhile.
 pub const RUN_NS: u64 = 20_000;
+/// Frames of a link are handled where they lie for about so long in a turn, before what is left is copied into inboxes.
+pub const LINK_RUN_NS: u64 = 200_000;
 /// Items pulled from one `emit_from` iterator per turn.
 pub const PULL_ITEMS_MAX: u32 = 256;
 /// Frame bytes staged for one remote loop before its emitters keep their frames.

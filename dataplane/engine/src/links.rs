@@ -239,7 +239,7 @@ impl Inbound for LinkEvents<'_> {
         let lane = self.owner.lanes_in.len() + 1 + number;
         self.owner.received_bytes += frames.len() as u64;
         let CoreLoop { executors, io, credit_in, local_of_task, discarded, .. } = &mut *self.owner;
-        Receiver { executors, io, credit_in, local_of_task, discarded }.take(frames, lane);
+        Receiver { executors, io, credit_in, local_of_task, discarded, far: true }.take(frames, lane);
     }
 
     fn credit(&mut self, link: LinkId, executor: u32, limit: u64) {

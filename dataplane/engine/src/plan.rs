@@ -40,6 +40,8 @@ pub struct Options {
     pub ring_bytes: usize,
     /// `executor.inbox.bytes`.
     pub inbox_bytes: u64,
+    /// Bytes on their way to an executor over all links, undelivered: more than an inbox, since a link has a way to go.
+    pub inbox_link_bytes: u64,
     /// `executor.outbox.bytes`.
     pub executor_outbox_bytes: usize,
     /// `worker.outbox.bytes`.
@@ -91,6 +93,7 @@ impl Options {
         Ok(Options {
             ring_bytes: ring_bytes as usize,
             inbox_bytes: bytes("executor.inbox.bytes"),
+            inbox_link_bytes: bytes("executor.inbox.link.bytes"),
             executor_outbox_bytes: bytes("executor.outbox.bytes") as usize,
             worker_outbox_bytes: bytes("worker.outbox.bytes"),
             memory_bytes: u64::from(config.u32("worker.memory.mb").expect("has a built-in value")) << 20,
@@ -241,8 +244,9 @@ impl EnginePlan {
         (options.wait, sharing + u32::from(!options.alone))
     }
 
-    /// Credit window of one executor on each lane that reaches it: its inbox divided over the loops that hold a task upstream.
-    pub(crate) fn window_bytes(&self, spec: &TopologySpec, component: &str) -> u64 {
+    /// Credit window of one executor on each lane of this worker that reaches it, and on each link: its inbox divided over the loops that hold a
+    /// task upstream, and what links may have on their way to it over those of other workers.
+    pub(crate) fn window_bytes(&self, spec: &TopologySpec, component: &str) -> (u64, u64) {
         let upstream: BTreeSet<LoopAt> = spec
             .component(component)
             .into_iter()
@@ -251,6 +255,8 @@ impl EnginePlan {
             .flat_map(|c| c.executors.iter())
             .filter_map(|e| self.loop_of(*e))
             .collect();
-        (self.options.inbox_bytes / upstream.len().max(1) as u64).max(WINDOW_BYTES_MIN)
+        let part = |bytes: u64, of: usize| (bytes / of.max(1) as u64).max(WINDOW_BYTES_MIN);
+        let far = upstream.iter().filter(|l| matches!(l, LoopAt::There(..))).count();
+        (part(self.options.inbox_bytes, upstream.len()), part(self.options.inbox_link_bytes, far))
     }
 }

@@ -8,6 +8,7 @@ use crate::credit::CreditIn;
 use crate::executor::{Executor, run_bytes};
 use crate::io::Io;
 use crate::lane::unhandle;
+use crate::limits::LINK_RUN_NS;
 use saetta_tuple::frame::{CONTROL, Frame, HANDLE};
 
 /// The parts of a loop that incoming frames need, apart from where the frames lie.
@@ -17,6 +18,8 @@ pub(crate) struct Receiver<'a> {
     pub(crate) credit_in: &'a mut [Vec<CreditIn>],
     pub(crate) local_of_task: &'a [u16],
     pub(crate) discarded: &'a mut u64,
+    /// The frames came from another worker.
+    pub(crate) far: bool,
 }
 
 impl Receiver<'_> {
@@ -55,6 +58,14 @@ impl Receiver<'_> {
         let mut handled = 0;
         if self.io.inboxes[place].lanes[lane].is_empty() {
             handled = self.executors[place].drive(window, self.io);
+            // A lane's ring keeps what is left; a link's memory is used again, so what is left is copied: not for the sake of a full run.
+            while self.far && handled < window.len() && self.io.lap_ns < self.io.turn_ns + LINK_RUN_NS {
+                let more = self.executors[place].drive(&window[handled..], self.io);
+                if more == 0 {
+                    break;
+                }
+                handled += more;
+            }
             self.credit_in[place][lane].consume(handled);
         }
         // The next frame is another executor's, a handle, or has to wait.
@@ -64,6 +75,7 @@ impl Receiver<'_> {
             let inbox = &mut self.io.inboxes[place];
             inbox.lanes[lane].push(&rest[..run]);
             inbox.pending = true;
+            self.io.copied_bytes += if self.far { run as u64 } else { 0 };
         }
         handled + run
     }

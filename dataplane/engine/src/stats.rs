@@ -53,6 +53,10 @@ pub struct LoopStats {
     pub sent_bytes: AtomicU64,
     /// See `sent_bytes`.
     pub received_bytes: AtomicU64,
+    /// Bytes from other workers that were copied before they were handled: frames in pieces, and those whose executor was held up.
+    pub copied_bytes: AtomicU64,
+    /// System calls made for the loop's links.
+    pub calls: AtomicU64,
     /// Trees open of the spout tasks of this loop.
     pub pending_trees: AtomicU64,
     /// Frames that could not be delivered: their lane's link ended, or their task is not here.

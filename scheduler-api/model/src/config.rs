@@ -86,6 +86,13 @@ pub const KEYS: &[Key] = &[
         "bytes an executor may hold undelivered, divided over the lanes that reach it; full = the emitters keep their frames",
     ),
     key(
+        "executor.inbox.link.bytes",
+        Scope::Topology,
+        Kind::Bytes(4096, 1 << 30),
+        "1MiB",
+        "bytes on their way to an executor from other workers, divided over the links that reach it; full = the emitters keep their frames",
+    ),
+    key(
         "executor.outbox.bytes",
         Scope::Topology,
         Kind::Bytes(4096, 1 << 30),

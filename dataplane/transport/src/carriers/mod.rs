@@ -307,8 +307,11 @@ impl Carrier {
             Sockets::Uring(_) => self.poll_uring(inbound),
             Sockets::Epoll(_) => self.poll_epoll(inbound),
         };
-        for at in 0..self.looked_at.len() {
-            n += self.look(self.looked_at[at], inbound);
+        let mut at = 0;
+        while let Some(&place) = self.looked_at.get(at) {
+            n += self.look(place, inbound);
+            // A link that ended is taken off the list.
+            at += usize::from(self.looked_at.get(at) == Some(&place));
         }
         if self.waiting > 0 {
             self.retry_waiting(inbound);
