@@ -4,13 +4,17 @@
 //! Before a connection is proven it costs one descriptor and under a KiB, for at most [`UNPROVEN_TIME_MAX`]; there are at most
 //! [`UNPROVEN_MAX`] of them, [`UNPROVEN_PER_ADDRESS_MAX`] from one address. Whoever is over is closed at once. A worker of this host may
 //! come over the Unix socket of `memory.rs` instead: the same handshake, the same bounds, and all of them count as one address.
+//! With TLS a TCP connection costs [`TLS_UNPROVEN_MEMORY_MAX`](crate::TLS_UNPROVEN_MEMORY_MAX) at most, may send
+//! [`TLS_HANDSHAKE_BYTES_MAX`](crate::TLS_HANDSHAKE_BYTES_MAX), and takes a signature and a key agreement of this thread, 0.1 ms.
 
 use crate::carrier::Peer;
 use crate::connection::Connection;
-use crate::connector::{nonce, read_some, tune, write_some};
+use crate::connector::{nonce, tune};
 use crate::handshake::{AcceptorHandshake, Admission, Claim, HandshakeError, Identity, Key, Outcome, Refusal, Step};
+use crate::line::{Line, LineError};
 use crate::memory::{self, Wakers};
 use crate::peer_user;
+use crate::tls::{TlsError, TlsSetup};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, acceptfrom_with, bind, getsockname, listen, socket_with, sockopt};
 use saetta_ring::shared::SharedPair;
@@ -54,6 +58,8 @@ pub struct AcceptorCounters {
     pub refused: u64,
     /// Did not speak our protocol or version.
     pub foreign: u64,
+    /// Spoke TLS where it is not spoken, or did not where it is: `transport.tls` differs, a stranger, or a probe, which finds out that way.
+    pub tls_differs: u64,
     /// Did not hold the key, or replayed.
     pub unproven: u64,
     /// Proven, but malformed.
@@ -71,7 +77,7 @@ pub struct AcceptorCounters {
 }
 
 struct Unproven {
-    socket: OwnedFd,
+    line: Line,
     /// `None` = over the Unix socket.
     address: Option<IpAddr>,
     deadline: Instant,
@@ -89,6 +95,8 @@ pub(crate) struct Acceptor {
     /// The Unix socket. `None` = workers of this host come over TCP as all others.
     local: Option<OwnedFd>,
     pub(crate) wakers: Wakers,
+    /// `None` = TCP connections are plain.
+    tls: Option<TlsSetup>,
     /// Given up for a moment when no descriptor is left, so that a connection can be taken and closed.
     reserve: Option<OwnedFd>,
     unproven: Vec<Unproven>,
@@ -112,7 +120,7 @@ pub(crate) fn listen_on(address: SocketAddr, key: &Key) -> io::Result<OwnedFd> {
 }
 
 impl Acceptor {
-    pub(crate) fn new(address: SocketAddr, key: &Key, local: Option<OwnedFd>) -> io::Result<Self> {
+    pub(crate) fn new(address: SocketAddr, key: &Key, local: Option<OwnedFd>, tls: Option<TlsSetup>) -> io::Result<Self> {
         let listener = listen_on(address, key)?;
         let address = getsockname(&listener)?.try_into()?;
         let mut acceptor = Acceptor {
@@ -120,6 +128,7 @@ impl Acceptor {
             address,
             local,
             wakers: Wakers::default(),
+            tls,
             reserve: None,
             unproven: Vec::new(),
             muted_until: None,
@@ -136,7 +145,7 @@ impl Acceptor {
     /// Descriptors to poll: the listeners (unless muted), then the unproven in order; true = for writing.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = (BorrowedFd<'_>, bool)> {
         let listeners = [Some(&self.listener), self.local.as_ref()].into_iter().flatten().filter(|_| self.muted_until.is_none());
-        listeners.map(|l| (l.as_fd(), false)).chain(self.unproven.iter().map(|u| (u.socket.as_fd(), !u.output.is_empty())))
+        listeners.map(|l| (l.as_fd(), false)).chain(self.unproven.iter().map(|u| (u.line.socket.as_fd(), u.line.wants_write(&u.output))))
     }
 
     pub(crate) fn deadline(&self) -> Option<Instant> {
@@ -180,7 +189,8 @@ impl Acceptor {
                 }
                 Err(gone) => {
                     match gone {
-                        Some(HandshakeError::Foreign | HandshakeError::Version(_)) => counters.foreign += 1,
+                        Some(HandshakeError::Secured | HandshakeError::Tls(TlsError::Plain)) => counters.tls_differs += 1,
+                        Some(HandshakeError::Foreign | HandshakeError::Version(_) | HandshakeError::Tls(_)) => counters.foreign += 1,
                         Some(HandshakeError::Proof) => counters.unproven += 1,
                         Some(_) => counters.malformed += 1,
                         None => counters.gone += 1,
@@ -241,9 +251,14 @@ impl Acceptor {
                 self.counters.over_cap += 1;
                 continue;
             };
+            let Ok(session) = self.tls.as_ref().filter(|_| !local).map(TlsSetup::accept).transpose() else {
+                self.counters.over_cap += 1;
+                continue;
+            };
+            let line = Line::new(socket, session);
             let handshake = AcceptorHandshake::new(key.clone(), nonce);
             let deadline = now + UNPROVEN_TIME_MAX;
-            self.unproven.push(Unproven { socket, address, deadline, handshake, output: Vec::new(), outcome: None, handed: None });
+            self.unproven.push(Unproven { line, address, deadline, handshake, output: Vec::new(), outcome: None, handed: None });
         }
     }
 
@@ -262,7 +277,11 @@ impl Unproven {
         decide: &mut dyn FnMut(&Claim) -> Result<Admission, Refusal>,
     ) -> Result<bool, Option<HandshakeError>> {
         loop {
-            if !write_some(&self.socket, &mut self.output).map_err(|_| None)? {
+            let ended = |e| match e {
+                LineError::Gone(_) => None,
+                LineError::Tls(e) => Some(HandshakeError::Tls(e)),
+            };
+            if !self.line.write_some(&mut self.output).map_err(ended)? {
                 return Ok(false);
             }
             if let Some(outcome) = &self.outcome {
@@ -274,11 +293,12 @@ impl Unproven {
             }
             let mut buffer = [0; crate::handshake::HANDSHAKE_BYTES_MAX];
             let want = self.handshake.wants();
-            let Some(n) = read_some(&self.socket, &mut buffer[..want]).map_err(|_| None)? else { return Ok(false) };
+            let Some(n) = self.line.read_some(&mut buffer[..want]).map_err(ended)? else { return Ok(false) };
+            self.handshake.bind(self.line.binding());
             if let Step::Done(outcome) = self.handshake.input(&buffer[..n], own, decide).map_err(Some)? {
                 self.outcome = Some(outcome);
             }
-            self.output = self.handshake.take_output();
+            self.output.append(&mut self.handshake.take_output());
         }
     }
 
@@ -289,7 +309,7 @@ impl Unproven {
 
     /// Memory of `ring_bytes` each way, once it is there.
     fn take(&mut self, ring_bytes: usize) -> Result<bool, Option<HandshakeError>> {
-        self.handed = memory::take_offer(&self.socket, ring_bytes).map_err(|e| match e.kind() {
+        self.handed = memory::take_offer(&self.line.socket, ring_bytes).map_err(|e| match e.kind() {
             io::ErrorKind::InvalidData => Some(HandshakeError::Malformed("the memory it hands over")),
             _ => None,
         })?;
@@ -298,18 +318,18 @@ impl Unproven {
 
     fn finish(self, own: &Identity, wakers: &Wakers, counters: &mut AcceptorCounters, out: &mut dyn FnMut(Accepted)) {
         let Outcome { claim, decision } = self.outcome.expect("`advance` said so");
-        let connection = |socket, handed| match handed {
-            None => tune(&socket).map(|()| Connection::Socket(socket)),
+        let connection = |line: Line, handed| match handed {
+            None => tune(&line.socket).map(|()| line.into_connection()),
             Some((pair, peer_waker)) => {
                 let waker = wakers.get(claim.to_loop as usize).ok_or(io::ErrorKind::Unsupported)?;
-                memory::answer(socket, pair, peer_waker, waker)
+                memory::answer(line.socket, pair, peer_waker, waker)
             }
         };
         match decision {
             Err(_) => counters.refused += 1,
             Ok(Admission::Probe { .. }) => counters.probes += 1,
             Ok(Admission::Link) => {
-                let Ok(connection) = connection(self.socket, self.handed) else {
+                let Ok(connection) = connection(self.line, self.handed) else {
                     counters.gone += 1;
                     return;
                 };

@@ -4,12 +4,21 @@
 
 use crate::memory::SharedMemory;
 use crate::sim;
+use crate::tls::Tls;
 use std::os::fd::OwnedFd;
 
 /// See the head of this file.
 pub enum Connection {
     /// A stream socket; nothing behind the handshake was read.
     Socket(OwnedFd),
+    /// A stream socket under TLS. What came behind the handshake may be in `tls` already: read it before the first receive, and write what is in
+    /// its `outgoing`.
+    Secured {
+        /// Carries ciphertext only.
+        socket: OwnedFd,
+        /// Opened: its buffers are a link's and do not move any more.
+        tls: Box<Tls>,
+    },
     /// Memory that a worker of this host shares.
     Memory(Box<SharedMemory>),
     /// One end of a connection in memory, for tests and the simulator.
@@ -23,10 +32,11 @@ impl std::fmt::Debug for Connection {
 }
 
 impl Connection {
-    /// For logs and status: "tcp", "memory", "simulated".
+    /// For logs and status: "tcp", "tls", "memory", "simulated".
     pub fn kind(&self) -> &'static str {
         match self {
             Connection::Socket(_) => "tcp",
+            Connection::Secured { .. } => "tls",
             Connection::Memory(_) => "memory",
             Connection::Simulated(_) => "simulated",
         }

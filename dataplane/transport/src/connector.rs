@@ -9,13 +9,13 @@ use crate::connection::Connection;
 use crate::dial::{Dialer, Target, TargetKey};
 use crate::handshake::{Admission, Claim, Identity, Key, Refusal};
 use crate::memory::{self, Wakers};
+use crate::tls::TlsSetup;
 use crate::wire;
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, recv, send, sockopt};
+use rustix::net::sockopt;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 /// First TCP keep-alive probe after so long without traffic, and the pause between probes.
@@ -25,7 +25,7 @@ const KEEPALIVE_PROBES: u32 = 3;
 /// Unacknowledged data that old ends a connection; the same bound as a link's silence.
 const UNACKNOWLEDGED_MS_MAX: u32 = 4000;
 /// Longest single wait, whatever the caller asks.
-const WAIT_MAX: Duration = Duration::from_secs(60);
+pub(crate) const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// What a connector needs to know.
 #[derive(Debug, Clone)]
@@ -38,6 +38,8 @@ pub struct ConnectorOptions {
     pub identity: Identity,
     /// `transport.memory`: workers of this host share memory, once [`Connector::set_wakers`] has said how to wake our loops.
     pub memory: bool,
+    /// `transport.tls`: every TCP connection is under TLS, in both directions; who does not speak it is refused. Memory is not on any wire.
+    pub tls: bool,
 }
 
 /// What a turn brought.
@@ -86,18 +88,19 @@ impl Connector {
     /// Binds and listens. Errors: the address is taken or not ours; `PermissionDenied` when it is not loopback and the key does not
     /// authenticate; `InvalidInput` when the identity's ring size is none.
     pub fn new(options: ConnectorOptions) -> io::Result<Self> {
-        let ConnectorOptions { bind, key, identity, memory } = options;
+        let ConnectorOptions { bind, key, identity, memory, tls } = options;
         if !wire::ring_bytes_valid(identity.ring_bytes as usize) {
             let text = format!("a receive ring of {} bytes: a power of two from 16 KiB to 4 MiB is allowed", identity.ring_bytes);
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
         let seed = nonce().ok_or_else(|| io::Error::other("the system gives no random bytes"))?;
         let seed = u64::from_le_bytes(seed[..8].try_into().expect("eight bytes"));
+        let tls = tls.then(TlsSetup::new).transpose().map_err(io::Error::other)?;
         // Before the TCP door: who finds that one open finds this one too, if it is of this host.
         let local = memory.then(|| memory::listen_as(&identity.topology, identity.placement)).transpose();
         let without_memory = local.as_ref().err().map(|e| format!("no Unix socket for workers of this host, they come over TCP: {e}"));
-        let acceptor = Acceptor::new(bind, &key, local.ok().flatten())?;
-        Ok(Connector { acceptor, dialer: Dialer::new(seed), key, identity, memory, without_memory })
+        let acceptor = Acceptor::new(bind, &key, local.ok().flatten(), tls.clone())?;
+        Ok(Connector { acceptor, dialer: Dialer::new(seed, tls), key, identity, memory, without_memory })
     }
 
     /// One line for the log, when workers of this host cannot reach us by memory although they should. We may reach them.
@@ -184,30 +187,4 @@ pub(crate) fn tune(socket: &OwnedFd) -> io::Result<()> {
 pub(crate) fn nonce() -> Option<[u8; 32]> {
     let mut nonce = [0; 32];
     getrandom::fill(&mut nonce).ok().map(|()| nonce)
-}
-
-/// Writes what the socket takes. True = all of it.
-pub(crate) fn write_some(socket: impl AsFd, output: &mut Vec<u8>) -> io::Result<bool> {
-    while !output.is_empty() {
-        match send(&socket, output, SendFlags::NOSIGNAL) {
-            Ok(n) => drop(output.drain(..n)),
-            Err(Errno::AGAIN) => return Ok(false),
-            Err(Errno::INTR) => {}
-            Err(e) => return Err(e.into()),
-        }
-    }
-    Ok(true)
-}
-
-/// Reads what is there. `None` = nothing yet; the end of the stream is an error, since a handshake has its own end.
-pub(crate) fn read_some(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-    loop {
-        match recv(&socket, &mut *buffer, RecvFlags::empty()) {
-            Ok((_, 0)) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the other side hung up")),
-            Ok((_, n)) => return Ok(Some(n)),
-            Err(Errno::AGAIN) => return Ok(None),
-            Err(Errno::INTR) => {}
-            Err(e) => return Err(e.into()),
-        }
-    }
 }

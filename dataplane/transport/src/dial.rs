@@ -6,16 +6,18 @@
 
 use crate::carrier::{Peer, Road};
 use crate::connection::Connection;
-use crate::connector::{ConnectorEvent, nonce, read_some, tune, write_some};
+use crate::connector::{ConnectorEvent, WAIT_MAX, nonce, tune};
 use crate::handshake::{Claim, DialerHandshake, HandshakeError, Identity, Key, ProbeReply, Role, Step, Verdict};
+use crate::line::{Line, LineError};
 use crate::memory::{self, Offer, Wakers};
+use crate::tls::{Tls, TlsSetup};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, sockopt};
 use std::collections::VecDeque;
 use std::io;
-use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 /// Attempts of one worker in any second.
@@ -88,7 +90,7 @@ enum State {
 }
 
 struct Dialling {
-    socket: OwnedFd,
+    line: Line,
     /// What is done over a Unix socket when the verdict is there. `None` = over TCP.
     offer: Option<Offer>,
     /// False until the connection stands.
@@ -122,11 +124,13 @@ pub(crate) struct Dialer {
     pace: Pace,
     random: u64,
     pub(crate) wakers: Wakers,
+    /// `None` = TCP connections are plain.
+    tls: Option<TlsSetup>,
 }
 
 impl Dialer {
-    pub(crate) fn new(random: u64) -> Self {
-        Dialer { wanted: Vec::new(), pace: Pace::default(), random, wakers: Wakers::default() }
+    pub(crate) fn new(random: u64, tls: Option<TlsSetup>) -> Self {
+        Dialer { wanted: Vec::new(), pace: Pace::default(), random, wakers: Wakers::default(), tls }
     }
 
     /// Makes `targets` the whole set: new ones are dialled, missing ones dropped, the others go on as they are.
@@ -162,7 +166,7 @@ impl Dialer {
     /// Descriptors to poll, in the order [`Dialer::turn`] expects; true = for writing.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = (BorrowedFd<'_>, bool)> {
         self.wanted.iter().filter_map(|w| match &w.state {
-            State::Dialling(d) => Some((d.socket.as_fd(), !d.connected || !d.output.is_empty())),
+            State::Dialling(d) => Some((d.line.socket.as_fd(), !d.connected || d.line.wants_write(&d.output))),
             _ => None,
         })
     }
@@ -221,15 +225,15 @@ impl Dialer {
                         road: w.target.key.road,
                     };
                     let connection = match dialling.offer {
-                        None => Connection::Socket(dialling.socket),
-                        Some(offer) => offer.into_connection(dialling.socket),
+                        None => dialling.line.into_connection(),
+                        Some(offer) => offer.into_connection(dialling.line.socket),
                     };
                     w.tell_without(&connection, out);
                     out.push(ConnectorEvent::Connected { target: w.target.key, connection, peer });
                 }
                 Err(reason) if dialling.offer.is_some() && !dialling.refused => {
                     w.without_memory = Some(reason);
-                    match Dialling::by_tcp(&w.target, now, key, own) {
+                    match Dialling::by_tcp(&w.target, now, key, self.tls.as_ref(), own) {
                         Ok(by_tcp) => **dialling = by_tcp,
                         Err(reason) => w.failed(reason, now, step(&mut random), out),
                     }
@@ -247,7 +251,7 @@ impl Dialer {
             }
             self.pace.begin(now);
             let w = &mut self.wanted[i];
-            match w.begin(now, key, own, &self.wakers) {
+            match w.begin(now, key, self.tls.as_ref(), own, &self.wakers) {
                 Ok(dialling) => w.state = State::Dialling(Box::new(dialling)),
                 Err(reason) => w.failed(reason, now, step(&mut random), out),
             }
@@ -262,7 +266,7 @@ impl Dialer {
 
 impl Wanted {
     /// Begins an attempt: by memory where that may be, else over TCP.
-    fn begin(&mut self, now: Instant, key: &Key, own: &Identity, wakers: &Wakers) -> Result<Dialling, String> {
+    fn begin(&mut self, now: Instant, key: &Key, tls: Option<&TlsSetup>, own: &Identity, wakers: &Wakers) -> Result<Dialling, String> {
         (self.without_memory, self.once_more) = (None, false);
         if self.target.same_host && !wakers.is_empty() {
             match Dialling::by_memory(&self.target, now, key, own, wakers) {
@@ -270,12 +274,12 @@ impl Wanted {
                 Err(reason) => (self.without_memory, self.once_more) = (Some(reason), true),
             }
         }
-        Dialling::by_tcp(&self.target, now, key, own)
+        Dialling::by_tcp(&self.target, now, key, tls, own)
     }
 
     /// Says once per change why a link that might be memory is TCP.
     fn tell_without(&mut self, connection: &Connection, out: &mut Vec<ConnectorEvent>) {
-        let reason = self.without_memory.take().filter(|_| matches!(connection, Connection::Socket(_)));
+        let reason = self.without_memory.take().filter(|_| matches!(connection, Connection::Socket(_) | Connection::Secured { .. }));
         if let Some(reason) = &reason
             && self.told_without.as_ref() != Some(reason)
         {
@@ -304,10 +308,10 @@ impl Dialling {
     fn by_memory(target: &Target, now: Instant, key: &Key, own: &Identity, wakers: &Wakers) -> Result<Self, String> {
         let offer = Offer::new(wakers, target.key.local_loop, own.ring_bytes).ok_or("our loop has no event to wake it by")?;
         let socket = memory::connect_to(&own.topology, target.key.placement).map_err(|e| format!("connect: {e}"))?;
-        Self::over(socket, Some(offer), target, now, key, own)
+        Self::over(Line::new(socket, None), Some(offer), target, now, key, own)
     }
 
-    fn by_tcp(target: &Target, now: Instant, key: &Key, own: &Identity) -> Result<Self, String> {
+    fn by_tcp(target: &Target, now: Instant, key: &Key, tls: Option<&TlsSetup>, own: &Identity) -> Result<Self, String> {
         allowed(target.addr, key).map_err(|e| e.to_string())?;
         let family = if target.addr.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let text = |e: Errno| format!("connect: {}", io::Error::from(e));
@@ -316,10 +320,11 @@ impl Dialling {
             Ok(()) | Err(Errno::INPROGRESS) => {}
             Err(e) => return Err(text(e)),
         }
-        Self::over(socket, None, target, now, key, own)
+        let session = tls.map(TlsSetup::dial).transpose().map_err(|e| e.to_string())?;
+        Self::over(Line::new(socket, session), None, target, now, key, own)
     }
 
-    fn over(socket: OwnedFd, offer: Option<Offer>, target: &Target, now: Instant, key: &Key, own: &Identity) -> Result<Self, String> {
+    fn over(line: Line, offer: Option<Offer>, target: &Target, now: Instant, key: &Key, own: &Identity) -> Result<Self, String> {
         let claim = Claim {
             role: Role::Link,
             from: own.clone(),
@@ -332,29 +337,30 @@ impl Dialling {
         let mut handshake = DialerHandshake::new(key.clone(), &claim, nonce);
         let output = handshake.take_output();
         let (connected, deadline) = (offer.is_some(), now + STAGE_TIME_MAX);
-        Ok(Dialling { socket, offer, connected, deadline, handshake, output, verdict: None, refused: false })
+        Ok(Dialling { line, offer, connected, deadline, handshake, output, verdict: None, refused: false })
     }
 
     /// Goes on as far as the socket lets it. True = linked.
     fn advance(&mut self, now: Instant) -> Result<bool, String> {
         if !self.connected {
-            sockopt::socket_error(&self.socket).and_then(|e| e).map_err(|e| format!("connect: {}", io::Error::from(e)))?;
-            tune(&self.socket).map_err(|e| format!("connect: {e}"))?;
+            sockopt::socket_error(&self.line.socket).and_then(|e| e).map_err(|e| format!("connect: {}", io::Error::from(e)))?;
+            tune(&self.line.socket).map_err(|e| format!("connect: {e}"))?;
             self.connected = true;
             self.deadline = now + STAGE_TIME_MAX;
         }
         loop {
-            let talking = |e: io::Error| format!("handshake: {e}");
-            if !write_some(&self.socket, &mut self.output).map_err(talking)? {
+            let talking = |e: LineError| format!("handshake: {e}");
+            if !self.line.write_some(&mut self.output).map_err(talking)? {
                 return Ok(false);
             }
             if let Some(verdict) = &self.verdict {
                 let Some(offer) = &mut self.offer else { return Ok(true) };
-                return offer.advance(&self.socket, verdict.ring_bytes).map_err(|e| e.to_string());
+                return offer.advance(&self.line.socket, verdict.ring_bytes).map_err(|e| e.to_string());
             }
             let mut buffer = [0; 512];
             let want = self.handshake.wants().min(buffer.len());
-            let Some(n) = read_some(&self.socket, &mut buffer[..want]).map_err(talking)? else { return Ok(false) };
+            let Some(n) = self.line.read_some(&mut buffer[..want]).map_err(talking)? else { return Ok(false) };
+            self.handshake.bind(self.line.binding());
             match self.handshake.input(&buffer[..n]) {
                 Ok(Step::Read(_)) => {}
                 Ok(Step::Done(verdict)) => self.verdict = Some(verdict),
@@ -364,16 +370,28 @@ impl Dialling {
                 }
                 Err(e) => return Err(format!("handshake: {e}")),
             }
-            self.output = self.handshake.take_output();
+            self.output.append(&mut self.handshake.take_output());
         }
     }
 }
 
-/// Asks the worker at `addr` whether it lives and how far it is. Blocks, for `timeout` at most. Errors: nobody there, another topology's
-/// key, refused, too slow.
+/// Asks the worker at `addr` whether it lives and how far it is; under TLS if its door wants that, which who asks need not know. Blocks, for
+/// `timeout` at most. Errors: nobody there, another topology's key, refused, too slow.
 pub fn probe(addr: SocketAddr, key: &Key, topology: &str, timeout: Duration) -> io::Result<ProbeReply> {
     allowed(addr, key)?;
     let end = Instant::now() + timeout;
+    let named = |e: HandshakeError| io::Error::other(format!("probe {addr}: {e}"));
+    let mut asked = ask(addr, key, topology, end, None)?;
+    if asked == Err(HandshakeError::Secured) {
+        let session = TlsSetup::new().and_then(|setup| setup.dial()).map_err(|e| named(e.into()))?;
+        asked = ask(addr, key, topology, end, Some(session))?;
+    }
+    let Verdict { placement, start, executed, emitted, .. } = asked.map_err(named)?;
+    Ok(ProbeReply { topology: topology.to_owned(), placement, start, executed, emitted })
+}
+
+/// One attempt of a probe.
+fn ask(addr: SocketAddr, key: &Key, topology: &str, end: Instant, session: Option<Tls>) -> io::Result<Result<Verdict, HandshakeError>> {
     let left = || {
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() { Err(io::Error::new(io::ErrorKind::TimedOut, format!("probe {addr}: no answer in time"))) } else { Ok(left) }
@@ -382,31 +400,39 @@ pub fn probe(addr: SocketAddr, key: &Key, topology: &str, timeout: Duration) -> 
     let claim = Claim { role: Role::Probe, from, from_loop: 0, to_loop: 0, road: Road::Data, to_placement: 0 };
     let nonce = nonce().ok_or_else(|| io::Error::other("the system gives no random bytes"))?;
     let mut handshake = DialerHandshake::new(key.clone(), &claim, nonce);
-    let mut stream = TcpStream::connect_timeout(&addr, left()?)?;
+    let stream = TcpStream::connect_timeout(&addr, left()?)?;
     stream.set_nodelay(true)?;
+    stream.set_nonblocking(true)?;
+    let mut line = Line::new(stream.into(), session);
+    let mut output = Vec::new();
     let mut buffer = [0; 512];
     loop {
-        stream.set_write_timeout(Some(left()?))?;
-        stream.write_all(&handshake.take_output())?;
-        stream.set_read_timeout(Some(left()?))?;
+        output.append(&mut handshake.take_output());
         let want = handshake.wants().min(buffer.len());
-        let n = match stream.read(&mut buffer[..want]) {
-            Ok(0) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, format!("probe {addr}: hung up during the handshake"))),
-            Ok(n) => n,
-            Err(e) if matches!(e.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => continue,
-            Err(e) => return Err(e),
+        let read = match line.write_some(&mut output) {
+            Ok(true) => line.read_some(&mut buffer[..want]),
+            Ok(false) => Ok(None),
+            Err(e) => Err(e),
         };
-        match handshake.input(&buffer[..n]).map_err(|e| io::Error::other(format!("probe {addr}: {e}")))? {
-            Step::Read(_) => {}
-            Step::Done(v) => {
-                return Ok(ProbeReply {
-                    topology: topology.to_owned(),
-                    placement: v.placement,
-                    start: v.start,
-                    executed: v.executed,
-                    emitted: v.emitted,
-                });
+        match read {
+            Ok(Some(n)) => {
+                handshake.bind(line.binding());
+                match handshake.input(&buffer[..n]) {
+                    Ok(Step::Read(_)) => {}
+                    Ok(Step::Done(verdict)) => return Ok(Ok(verdict)),
+                    Err(e) => return Ok(Err(e)),
+                }
             }
+            Ok(None) => {
+                let flags = if line.wants_write(&output) { PollFlags::OUT } else { PollFlags::IN };
+                let wait = left()?.min(WAIT_MAX).try_into().expect("a wait is bounded by a minute");
+                match poll(&mut [PollFd::new(&line.socket, flags)], Some(&wait)) {
+                    Ok(_) | Err(Errno::INTR) => {}
+                    Err(e) => return Err(e.into()),
+                }
+            }
+            Err(LineError::Gone(e)) => return Err(io::Error::new(e.kind(), format!("probe {addr}: {e}"))),
+            Err(LineError::Tls(e)) => return Ok(Err(e.into())),
         }
     }
 }

@@ -15,9 +15,12 @@
 //! Every message has a fixed size, so nothing is allocated and nothing but magic and version is looked at before the peer has
 //! proven the key. The role in each proof stops reflection, the nonces stop replay. A reader takes at most [`Step::Read`] bytes, so
 //! what follows the handshake stays in the socket.
-//! Not here: secrecy and integrity of what follows (segments have a CRC, not a MAC).
+//! Over TLS (`tls.rs`) all of it is said inside the session, and "both hellos" begins with the session's binding, 32 bytes that only its
+//! two ends know: a proof made for one session is wrong in every other.
+//! Not here: secrecy and integrity of what follows (segments have a CRC, not a MAC); both are TLS's.
 
 use crate::carrier::Road;
+use crate::tls::TlsError;
 use crate::wire;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
@@ -27,11 +30,13 @@ use std::fmt;
 pub const VERSION: u16 = 2;
 const MAGIC: [u8; 4] = *b"SAET";
 const NONCE_BYTES: usize = 32;
+const BINDING_BYTES: usize = 32;
 const PROOF_BYTES: usize = 32;
 const HELLO_BYTES: usize = 8 + NONCE_BYTES;
 const CLAIM_BYTES: usize = 256;
 const VERDICT_BYTES: usize = 256;
-/// All bytes an acceptor takes from a connection before it is proven, and its dialer is admitted.
+/// All bytes an acceptor takes from a connection before it is proven, and its dialer is admitted. Under TLS: of plaintext; of ciphertext it is
+/// [`TLS_HANDSHAKE_BYTES_MAX`](crate::TLS_HANDSHAKE_BYTES_MAX).
 pub const HANDSHAKE_BYTES_MAX: usize = HELLO_BYTES + CLAIM_BYTES + PROOF_BYTES;
 const NAME_BYTES_MAX: usize = 128;
 const REFUSAL_BYTES_MAX: usize = 192;
@@ -215,6 +220,12 @@ pub enum HandshakeError {
     /// Peer: not one of us at all.
     #[error("the other side does not speak this protocol")]
     Foreign,
+    /// Peer: speaks TLS, and we do not.
+    #[error("the other side speaks TLS and this one does not; set transport.tls alike on both")]
+    Secured,
+    /// Peer: the session under the handshake ended.
+    #[error("{0}")]
+    Tls(#[from] TlsError),
     /// Peer: another build.
     #[error("the other side speaks version {0} of the link protocol, this build speaks {VERSION}")]
     Version(u16),
@@ -280,7 +291,9 @@ pub struct DialerHandshake {
     claim: [u8; CLAIM_BYTES],
     to_placement: Option<u64>,
     hello: [u8; HELLO_BYTES],
-    /// Both hellos, once the acceptor's is known.
+    /// Of the session beneath; `None` = there is none.
+    binding: Option<[u8; BINDING_BYTES]>,
+    /// Binding and both hellos, once the acceptor's is known.
     hellos: Vec<u8>,
     gather: Gather,
     output: Vec<u8>,
@@ -295,6 +308,7 @@ impl DialerHandshake {
             claim: claim_bytes(claim),
             to_placement: (claim.role == Role::Link).then_some(claim.to_placement),
             hello,
+            binding: None,
             hellos: Vec::new(),
             gather: Gather::new(HELLO_BYTES + PROOF_BYTES),
             output: hello.to_vec(),
@@ -311,16 +325,26 @@ impl DialerHandshake {
         self.gather.missing()
     }
 
+    /// Binds the proofs to the TLS session beneath. Before the first received byte, which that session brought.
+    pub fn bind(&mut self, binding: Option<[u8; BINDING_BYTES]>) {
+        assert!(self.hellos.is_empty() || self.binding == binding, "a handshake is over one session");
+        self.binding = binding;
+    }
+
     /// Takes received bytes, at most [`DialerHandshake::wants`].
     pub fn input(&mut self, bytes: &[u8]) -> Result<Step<Verdict>, HandshakeError> {
         if !self.gather.add(bytes) {
+            // A door with TLS answers our hello with an alert, which is shorter than a hello.
+            if self.hellos.is_empty() && is_tls(&self.gather.bytes) {
+                return Err(HandshakeError::Secured);
+            }
             return Ok(Step::Read(self.gather.missing()));
         }
         if self.hellos.is_empty() {
             let message = self.gather.next(VERDICT_BYTES + PROOF_BYTES);
             let (hello, proof) = message.split_at(HELLO_BYTES);
             check_hello(hello)?;
-            self.hellos = [&self.hello[..], hello].concat();
+            self.hellos = [bound(&self.binding), &self.hello, hello].concat();
             if !self.key.proves("acceptor", &[&self.hellos], proof) {
                 return Err(HandshakeError::Proof);
             }
@@ -355,6 +379,9 @@ pub struct Outcome {
 pub struct AcceptorHandshake {
     key: Key,
     hello: [u8; HELLO_BYTES],
+    /// Of the session beneath; `None` = there is none.
+    binding: Option<[u8; BINDING_BYTES]>,
+    /// Binding and both hellos, once the dialer's is known.
     hellos: Vec<u8>,
     gather: Gather,
     output: Vec<u8>,
@@ -363,7 +390,8 @@ pub struct AcceptorHandshake {
 impl AcceptorHandshake {
     /// Waits for a hello. `nonce` is fresh from the system's random source.
     pub fn new(key: Key, nonce: [u8; 32]) -> Self {
-        AcceptorHandshake { key, hello: hello_bytes(nonce), hellos: Vec::new(), gather: Gather::new(HELLO_BYTES), output: Vec::new() }
+        let (hello, gather) = (hello_bytes(nonce), Gather::new(HELLO_BYTES));
+        AcceptorHandshake { key, hello, binding: None, hellos: Vec::new(), gather, output: Vec::new() }
     }
 
     /// Bytes to write.
@@ -374,6 +402,12 @@ impl AcceptorHandshake {
     /// How many bytes to read now.
     pub fn wants(&self) -> usize {
         self.gather.missing()
+    }
+
+    /// Binds the proofs to the TLS session beneath. Before the first received byte, which that session brought.
+    pub fn bind(&mut self, binding: Option<[u8; BINDING_BYTES]>) {
+        assert!(self.hellos.is_empty() || self.binding == binding, "a handshake is over one session");
+        self.binding = binding;
     }
 
     /// Takes received bytes, at most [`AcceptorHandshake::wants`]. `decide` is asked once, about a claim that is proven and meant for
@@ -394,7 +428,7 @@ impl AcceptorHandshake {
         if self.hellos.is_empty() {
             let hello = self.gather.next(CLAIM_BYTES + PROOF_BYTES);
             check_hello(&hello)?;
-            self.hellos = [&hello[..], &self.hello].concat();
+            self.hellos = [bound(&self.binding), &hello, &self.hello].concat();
             self.output.extend_from_slice(&self.hello);
             self.output.extend_from_slice(&self.key.prove("acceptor", &[&self.hellos]));
             return Ok(Step::Read(self.gather.missing()));
@@ -444,7 +478,20 @@ fn hello_bytes(nonce: [u8; NONCE_BYTES]) -> [u8; HELLO_BYTES] {
     b
 }
 
+/// Part of every proof. With and without it all proven texts differ in length, so neither can be taken for the other.
+fn bound(binding: &Option<[u8; BINDING_BYTES]>) -> &[u8] {
+    binding.as_ref().map_or(&[], |b| b)
+}
+
+/// Begins like a record of TLS.
+fn is_tls(b: &[u8]) -> bool {
+    matches!(b, [0x14..=0x17, 3, 0..=4, ..])
+}
+
 fn check_hello(b: &[u8]) -> Result<(), HandshakeError> {
+    if is_tls(b) {
+        return Err(HandshakeError::Secured);
+    }
     if b[..4] != MAGIC {
         return Err(HandshakeError::Foreign);
     }

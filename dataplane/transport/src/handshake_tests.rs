@@ -173,7 +173,7 @@ fn another_worker_at_the_address_is_noticed_by_the_dialer_as_well() {
 fn foreign_protocols_are_known_by_their_first_eight_bytes() {
     for (bytes, end) in [
         (&b"GET / HTTP/1.1"[..8], HandshakeError::Foreign),
-        (b"\x16\x03\x01\x02\0\x01\0\x01", HandshakeError::Foreign),
+        (b"\x16\x03\x01\x02\0\x01\0\x01", HandshakeError::Secured),
         (b"SAET\x01\0\0\0", HandshakeError::Version(1)),
         (b"SAET\x02\0\0\x01", HandshakeError::Foreign),
     ] {

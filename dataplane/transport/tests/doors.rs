@@ -101,7 +101,8 @@ fn a_refused_placement_is_tried_on_until_the_acceptor_knows_it() {
 fn a_peer_that_comes_up_later_or_comes_back_is_reached() {
     // A port nobody listens on, for now; at an address of its own, so that no other test is given it.
     let bind = "127.0.0.5:0".parse().unwrap();
-    let addr = Connector::new(ConnectorOptions { bind, key: key(1), identity: identity(2), memory: false }).unwrap().local_addr();
+    let addr =
+        Connector::new(ConnectorOptions { bind, key: key(1), identity: identity(2), memory: false, tls: false }).unwrap().local_addr();
     let mut dialer = connector(1);
     let wanted = target(2, addr);
     dialer.set_targets(&[wanted]);
@@ -112,7 +113,7 @@ fn a_peer_that_comes_up_later_or_comes_back_is_reached() {
         dialer.turn(Duration::from_millis(10), &[], &mut admit, &mut events);
     }
     assert_eq!(reasons(&events), ["connect: Connection refused (os error 111)"]);
-    let options = ConnectorOptions { bind: addr, key: key(1), identity: identity(2), memory: false };
+    let options = ConnectorOptions { bind: addr, key: key(1), identity: identity(2), memory: false, tls: false };
     let mut door = Connector::new(options.clone()).unwrap();
     let mut events = turn_until(&mut [&mut dialer, &mut door], |e| !e[0].is_empty() && !e[1].is_empty());
     assert!(matches!(events[0][0], ConnectorEvent::Connected { .. }));
@@ -237,7 +238,7 @@ fn foreign_traffic_is_hung_up_on_and_harms_nobody() {
         let out = turn_door(&mut door, |_| closed(&mut stream));
         assert!(out.is_empty(), "{bytes:?}");
     }
-    assert_eq!((door.counters().foreign, door.counters().unproven), (5, 1));
+    assert_eq!((door.counters().foreign, door.counters().tls_differs, door.counters().unproven), (4, 1, 1));
     let (_link, _) = dial_by_hand(door.local_addr(), &mut door);
 }
 
@@ -317,7 +318,7 @@ fn the_leaders_probe_is_answered_and_only_with_the_right_key_and_name() {
 #[test]
 fn beyond_loopback_nothing_is_bound_or_dialled_without_a_key() {
     let all: SocketAddr = "0.0.0.0:0".parse().unwrap();
-    let open = |key| Connector::new(ConnectorOptions { bind: all, key, identity: identity(1), memory: false });
+    let open = |key| Connector::new(ConnectorOptions { bind: all, key, identity: identity(1), memory: false, tls: false });
     let e = open(Key::loopback_only()).err().unwrap();
     assert_eq!(e.kind(), std::io::ErrorKind::PermissionDenied);
     let text = "bind 0.0.0.0:0: an address beyond loopback needs authentication; configure a topology key or bind 127.0.0.1";
@@ -334,7 +335,7 @@ fn beyond_loopback_nothing_is_bound_or_dialled_without_a_key() {
 #[test]
 fn a_taken_port_is_named() {
     let door = connector(2);
-    let options = ConnectorOptions { bind: door.local_addr(), key: key(1), identity: identity(3), memory: false };
+    let options = ConnectorOptions { bind: door.local_addr(), key: key(1), identity: identity(3), memory: false, tls: false };
     let e = Connector::new(options).err().unwrap();
     assert_eq!(e.kind(), std::io::ErrorKind::AddrInUse);
     assert!(e.to_string().starts_with(&format!("bind {}: ", door.local_addr())), "{e}");

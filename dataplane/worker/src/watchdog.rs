@@ -133,8 +133,8 @@ impl Watchdog {
             ring_bytes: RING_BYTES_DEFAULT as u32,
         };
         // The door before the loops: a slot whose port is taken is told before user code runs.
-        let mut connector =
-            Connector::new(ConnectorOptions { bind, key, identity, memory: plan.options.share_memory }).map_err(WorkerError::Listen)?;
+        let (memory, tls) = (plan.options.share_memory, false);
+        let mut connector = Connector::new(ConnectorOptions { bind, key, identity, memory, tls }).map_err(WorkerError::Listen)?;
         if let Some(why) = connector.without_memory() {
             log::info(&topology, why);
         }

@@ -176,6 +176,10 @@ impl Carrier {
         let link = |medium| Link::new(local, remote, medium, self.now_ns);
         let mut slot = match connection {
             Connection::Socket(socket) => Slot::new(id, link(Medium::Wire), peer, Pipe::Stream(Inflow::new(local)?), Some(socket)),
+            Connection::Secured { .. } => {
+                let text = "no carrier takes a link under TLS yet; set transport.tls = false";
+                return Err(io::Error::new(io::ErrorKind::Unsupported, text));
+            }
             Connection::Memory(memory) => {
                 let (memory, socket) = Memory::new(*memory);
                 Slot::new(id, link(Medium::Memory), peer, Pipe::Memory(memory), Some(socket))

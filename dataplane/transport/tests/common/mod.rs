@@ -22,8 +22,13 @@ pub fn connector(placement: u64) -> Connector {
 }
 
 pub fn connector_with(key: Key, identity: Identity) -> Connector {
+    connector_under(key, identity, false)
+}
+
+/// With or without TLS.
+pub fn connector_under(key: Key, identity: Identity, tls: bool) -> Connector {
     let bind = "127.0.0.1:0".parse().unwrap();
-    Connector::new(ConnectorOptions { bind, key, identity, memory: false }).unwrap()
+    Connector::new(ConnectorOptions { bind, key, identity, memory: false, tls }).unwrap()
 }
 
 pub fn target(placement: u64, addr: SocketAddr) -> Target {
@@ -46,7 +51,7 @@ pub fn lonely(identity: Identity) -> Identity {
 /// A connector that shares memory, with one loop.
 pub fn sharing(key: Key, identity: Identity) -> Connector {
     let bind = "127.0.0.1:0".parse().unwrap();
-    let mut connector = Connector::new(ConnectorOptions { bind, key, identity, memory: true }).unwrap();
+    let mut connector = Connector::new(ConnectorOptions { bind, key, identity, memory: true, tls: false }).unwrap();
     connector.set_wakers(vec![waker()]);
     connector
 }
