@@ -223,6 +223,13 @@ pub const KEYS: &[Key] = &[
         "whether workers of one host, user and network namespace exchange tuples through memory they share; false = TCP as with all others",
     ),
     key(
+        "transport.tls",
+        Scope::Topology,
+        Kind::Word(&["false", "true"]),
+        "false",
+        "true puts TCP between workers under TLS 1.3, bound to the topology's key; workers that differ in it refuse each other; shared memory stays",
+    ),
+    key(
         "worker.crash.window.max",
         Scope::Topology,
         Kind::Count(1, 1000),
