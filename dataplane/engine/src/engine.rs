@@ -375,7 +375,10 @@ impl<'a> Builder<'a> {
                 core: plan.cores[l],
                 executors,
                 lanes_in,
-                credit_in: local.iter().map(|(ordinal, ..)| (0..n_in).map(|lane| CreditIn::new(window(*ordinal, lane))).collect()).collect(),
+                credit_in: local
+                    .iter()
+                    .map(|(ordinal, ..)| (0..n_in).map(|lane| CreditIn::new(window(*ordinal, lane))).collect())
+                    .collect(),
                 windows: local.iter().map(|(ordinal, ..)| windows[*ordinal].1).collect(),
                 local_of_task,
                 ordinals: local.iter().map(|(ordinal, ..)| *ordinal as u32).collect(),
@@ -435,8 +438,13 @@ impl<'a> Builder<'a> {
         let options = &self.plan.options;
         let here = |id: &ExecutorId| self.plan.executors.iter().any(|e| e.id == *id);
         // Twice: a queue is read from one buffer while the other is filled.
-        let inboxes: u64 =
-            self.executors.iter().zip(windows).filter(|((_, id), _)| here(id)).map(|(_, (w, link))| 2 * w.max(&options.inbox_bytes) + if links { 2 * link.max(&options.inbox_link_bytes) } else { 0 }).sum();
+        let inboxes: u64 = self
+            .executors
+            .iter()
+            .zip(windows)
+            .filter(|((_, id), _)| here(id))
+            .map(|(_, (w, link))| 2 * w.max(&options.inbox_bytes) + if links { 2 * link.max(&options.inbox_link_bytes) } else { 0 })
+            .sum();
         let pairs = (n_loops * (n_loops - 1)) as u64;
         let descs: Vec<ExecutorDesc> = self.executors.iter().filter(|(_, id)| here(id)).map(|(c, id)| self.desc(*c, *id)).collect();
         let mut all = vec![
@@ -453,13 +461,11 @@ impl<'a> Builder<'a> {
             let mut loops: Vec<(u64, u32)> = self.plan.remotes.iter().map(|r| (r.placement, r.on_loop)).collect();
             loops.sort_unstable();
             loops.dedup();
-            all.push((
-                "links",
-                n_loops as u64
-                    * loops.len() as u64
-                    * saetta_transport::link_memory_bytes(saetta_transport::RING_BYTES_DEFAULT, saetta_transport::RING_BYTES_DEFAULT)
-                        as u64,
-            ));
+            let ring = saetta_transport::RING_BYTES_DEFAULT;
+            let shared = if options.share_memory { 2 * ring } else { 0 };
+            let tls = if options.tls { saetta_transport::TLS_MEMORY_MAX } else { 0 };
+            let road = saetta_transport::link_memory_bytes(ring, ring) + shared + tls;
+            all.push(("links", (n_loops * loops.len() * 2 * road) as u64));
         }
         all
     }
@@ -533,6 +539,8 @@ impl<'a> Builder<'a> {
             sent_bytes: AtomicU64::new(0),
             received_bytes: AtomicU64::new(0),
             discarded: AtomicU64::new(0),
+            copied_bytes: AtomicU64::new(0),
+            calls: AtomicU64::new(0),
             pending_trees: AtomicU64::new(0),
             given_up: AtomicU64::new(0),
             trees_dropped: AtomicU64::new(0),

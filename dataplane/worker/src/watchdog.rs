@@ -133,7 +133,7 @@ impl Watchdog {
             ring_bytes: RING_BYTES_DEFAULT as u32,
         };
         // The door before the loops: a slot whose port is taken is told before user code runs.
-        let (memory, tls) = (plan.options.share_memory, config.text("transport.tls") == Some("true"));
+        let (memory, tls) = (plan.options.share_memory, plan.options.tls);
         let mut connector = Connector::new(ConnectorOptions { bind, key, identity, memory, tls }).map_err(WorkerError::Listen)?;
         if let Some(why) = connector.without_memory() {
             log::info(&topology, why);

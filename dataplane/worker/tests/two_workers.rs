@@ -264,26 +264,45 @@ fn rises(seats: &mut [&mut Seat], what: &str) {
 fn every_tuple_crosses_once_and_in_order_and_ends_cross_behind_them() {
     let _alone = alone();
     // On a machine so busy that a loop gets no core for four seconds its links are lost, and said to be, with what was on them.
-    assert!((0..5).any(|_| all_arrives("shared", 100_000)), "five times a link was lost; is this machine overloaded?");
+    assert!((0..5).any(|_| all_arrives("linked", &[], 100_000)), "five times a link was lost; is this machine overloaded?");
+}
+
+#[test]
+fn by_every_carrier_every_tuple_crosses_once() {
+    let _alone = alone();
+    let tcp = ("transport.memory", "false");
+    let ways: [(&str, &[(&str, &str)]); 4] = [
+        ("links over sockets go by io_uring", &[("transport.carrier", "io_uring"), tcp]),
+        ("links over sockets go by epoll", &[("transport.carrier", "epoll"), tcp]),
+        ("dialled, memory", &[("transport.memory", "true")]),
+        ("dialled, tls", &[("transport.tls", "true"), tcp]),
+    ];
+    for (says, config) in ways {
+        assert!((0..5).any(|_| all_arrives(says, config, 20_000)), "{config:?}: five times a link was lost; is this machine overloaded?");
+    }
 }
 
 #[test]
 fn with_a_loop_per_executor_every_tuple_crosses_as_well() {
     let _alone = alone();
-    assert!((0..5).any(|_| all_arrives("dedicated", 20_000)), "five times a link was lost; is this machine overloaded?");
+    assert!(
+        (0..5).any(|_| all_arrives("linked", &[("worker.mode", "dedicated")], 20_000)),
+        "five times a link was lost; is this machine overloaded?"
+    );
 }
 
-/// One run of a finite topology, so many tuples of each spout. False = a link was lost, so counts are not exact.
-fn all_arrives(mode: &str, each: u64) -> bool {
+/// One run of a finite topology, so many tuples of each spout; the first worker's log has `says`. False = a link was lost, so counts are not exact.
+fn all_arrives(says: &str, config: &[(&str, &str)], each: u64) -> bool {
     let dir = tempfile::tempdir().unwrap();
     let (mut record, assignment) = (record(dir.path(), each, "plain"), two_workers());
-    record.config.insert("worker.mode".into(), mode.into());
+    record.config.extend(config.iter().map(|(k, v)| ((*k).into(), (*v).into())));
     let mut a = Seat::start(dir.path(), &record, &assignment, 10, 1);
     let mut b = Seat::start(dir.path(), &record, &assignment, 20, 1);
     wait(&mut [&mut a, &mut b], "both workers have ended and drained", |s| s.iter().all(|s| s.ended()));
     if [&a, &b].iter().any(|s| s.errors.iter().any(|(_, t)| t.contains("the peer was silent"))) {
         return false;
     }
+    assert!(a.log().contains(says), "{says}: {}", a.log());
     let mut all = (0, 0);
     for task in [1, 2] {
         let text = std::fs::read_to_string(dir.path().join(format!("count-{task}"))).unwrap();
@@ -301,7 +320,7 @@ fn all_arrives(mode: &str, each: u64) -> bool {
         let wanted: Vec<u32> = seat.place.executors.iter().map(|e| e.core).collect();
         assert_eq!(cores, wanted, "cores as read back");
         assert!(seat.log().contains("memory"), "{}", seat.log());
-        assert_eq!(seat.log().contains("loop 2 on core"), mode == "dedicated", "{}", seat.log());
+        assert_eq!(seat.log().contains("loop 2 on core"), config.contains(&("worker.mode", "dedicated")), "{}", seat.log());
     }
     // A last word from the supervisor: both say goodbye and end well.
     a.say(&ToWorker::Stop);

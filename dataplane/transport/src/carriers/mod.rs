@@ -176,9 +176,8 @@ impl Carrier {
         let link = |medium| Link::new(local, remote, medium, self.now_ns);
         let mut slot = match connection {
             Connection::Socket(socket) => Slot::new(id, link(Medium::Wire), peer, Pipe::Stream(Inflow::new(local)?), Some(socket)),
-            Connection::Secured { .. } => {
-                let text = "no carrier takes a link under TLS yet; set transport.tls = false";
-                return Err(io::Error::new(io::ErrorKind::Unsupported, text));
+            Connection::Secured { socket, tls } => {
+                Slot { tls: Some(tls), ..Slot::new(id, link(Medium::Wire), peer, Pipe::Stream(Inflow::new(local)?), Some(socket)) }
             }
             Connection::Memory(memory) => {
                 let (memory, socket) = Memory::new(*memory);
@@ -186,12 +185,16 @@ impl Carrier {
             }
             Connection::Simulated(end) => Slot::new(id, link(Medium::Wire), peer, Pipe::Simulated(end, Inflow::new(local)?), None),
         };
-        match (&slot.pipe, &mut self.sockets, &slot.socket) {
+        match (&mut slot.pipe, &mut self.sockets, &slot.socket) {
             (Pipe::Stream(inflow), Sockets::Uring(uring), Some(socket)) => {
                 // io_uring arms its own poll only for a blocking descriptor; a non-blocking one would answer EAGAIN.
                 let flags = rustix::fs::fcntl_getfl(socket)?;
                 rustix::fs::fcntl_setfl(socket, flags - rustix::fs::OFlags::NONBLOCK)?;
-                uring.receive(id, socket.as_fd(), inflow, &mut slot.held);
+                match slot.tls {
+                    None => uring.receive(id, socket.as_fd(), inflow.free_mut(), &mut slot.held),
+                    // What it holds already is read first.
+                    Some(_) => self.readable.push(place),
+                }
             }
             (Pipe::Stream(_), Sockets::Epoll(epoll), Some(socket)) => {
                 epoll.add(id, socket.as_fd())?;
@@ -412,6 +415,10 @@ impl Carrier {
     }
 
     fn poll_uring(&mut self, inbound: &mut dyn Inbound) -> usize {
+        // Sessions that may hold plaintext since before they came here.
+        for place in std::mem::take(&mut self.readable) {
+            self.read_tls(place, inbound);
+        }
         let Sockets::Uring(uring) = &mut self.sockets else { return 0 };
         if uring.needs_enter() {
             uring.enter();
@@ -496,8 +503,15 @@ impl Carrier {
         let Sockets::Epoll(epoll) = &mut self.sockets else { return 0 };
         let Some(slot) = self.slots[place].as_deref_mut().filter(|s| !s.closing && !s.waiting) else { return 0 };
         let (Pipe::Stream(inflow), Some(socket)) = (&mut slot.pipe, &slot.socket) else { return 0 };
-        let room = inflow.free_mut();
+        let room = match &mut slot.tls {
+            Some(tls) => tls.cipher_room(),
+            None => inflow.free_mut(),
+        };
         let asked = room.len();
+        if asked == 0 {
+            self.read_tls(place, inbound);
+            return 1;
+        }
         let result = epoll.receive(socket.as_fd(), room);
         match &result {
             Ok(None) => slot.readable = false,
@@ -561,6 +575,7 @@ impl Carrier {
                 let lost = slot.send_failed.take().unwrap_or(Lost::EndOfStream);
                 self.end(place, Some(lost));
             }
+            Ok(Some(n)) if slot.tls.is_some() => self.received_sealed(place, n, inbound),
             Ok(Some(n)) => {
                 match &mut slot.pipe {
                     Pipe::Stream(inflow) | Pipe::Simulated(_, inflow) => inflow.advance(n),
@@ -572,6 +587,42 @@ impl Carrier {
             Ok(None) => {}
             Err(e) => self.end(place, Some(io_lost("receive", &e))),
         }
+    }
+
+    /// Ciphertext came.
+    fn received_sealed(&mut self, place: usize, bytes: usize, inbound: &mut dyn Inbound) {
+        let slot = self.slots[place].as_deref_mut().expect("live");
+        let Some(tls) = &mut slot.tls else { return };
+        match tls.received(bytes) {
+            Ok(()) => self.read_tls(place, inbound),
+            Err(e) => self.end(place, Some(Lost::Io { what: "tls", error: e.to_string() })),
+        }
+    }
+
+    /// Takes segments out of a session's plaintext, as far as there is any, then receives on.
+    fn read_tls(&mut self, place: usize, inbound: &mut dyn Inbound) {
+        let now_ns = self.now_ns;
+        loop {
+            let Some(slot) = self.slots[place].as_deref_mut().filter(|s| !s.closing && !s.waiting) else { return };
+            let (Some(tls), Pipe::Stream(inflow)) = (&mut slot.tls, &mut slot.pipe) else { return };
+            match tls.read(inflow.free_mut()) {
+                Ok(0) if tls.closed() => return self.received(place, Ok(Some(0)), inbound),
+                Ok(0) => break,
+                Ok(n) => {
+                    inflow.advance(n);
+                    self.counters.bytes_copied += n as u64;
+                    slot.link.heard(now_ns);
+                    self.take_segments(place, inbound);
+                }
+                Err(e) => return self.end(place, Some(Lost::Io { what: "tls", error: e.to_string() })),
+            }
+        }
+        // A session answers on its own account now and then.
+        let slot = self.slots[place].as_deref_mut().expect("live");
+        if slot.tls.as_ref().is_some_and(|tls| !tls.outgoing().is_empty()) {
+            list(&mut self.ready, slot);
+        }
+        self.read_on(place);
     }
 
     /// Handles whole segments at the front of what came, then receives on.
@@ -614,9 +665,9 @@ impl Carrier {
         if slot.link.has_work() || slot.link.timer_due(now_ns) {
             list(&mut self.ready, slot);
         }
-        if slot.link.finished() {
+        if slot.finished() {
             self.end(place, None);
-        } else {
+        } else if slot.tls.is_none() {
             self.read_on(place);
         }
     }
@@ -624,10 +675,14 @@ impl Carrier {
     /// io_uring: the next receive. Elsewhere somebody looks anyway.
     fn read_on(&mut self, place: usize) {
         let slot = self.slots[place].as_deref_mut().expect("live");
-        if let (Sockets::Uring(uring), Pipe::Stream(inflow), Some(socket)) = (&mut self.sockets, &slot.pipe, &slot.socket)
+        if let (Sockets::Uring(uring), Pipe::Stream(inflow), Some(socket)) = (&mut self.sockets, &mut slot.pipe, &slot.socket)
             && !slot.held.receiving
         {
-            uring.receive(slot.id, socket.as_fd(), inflow, &mut slot.held);
+            let room = match &mut slot.tls {
+                Some(tls) => tls.cipher_room(),
+                None => inflow.free_mut(),
+            };
+            uring.receive(slot.id, socket.as_fd(), room, &mut slot.held);
         }
     }
 
@@ -649,15 +704,29 @@ impl Carrier {
             if slot.held.sending || slot.send_failed.is_some() {
                 return false;
             }
-            if !slot.link.in_flight() {
+            let outgoing = slot.tls.as_ref().map_or(0, |tls| tls.outgoing().len());
+            if !slot.link.in_flight() && (outgoing == 0 || slot.link.has_work()) {
                 let before = slot.link.sent_bytes();
-                if !slot.link.form(now_ns, &mut self.send_pool) {
+                if slot.link.form(now_ns, &mut self.send_pool) {
+                    self.counters.segments_out += 1;
+                    self.counters.frame_bytes_out += slot.link.sent_bytes() - before;
+                } else if outgoing == 0 {
                     return false;
                 }
-                self.counters.segments_out += 1;
-                self.counters.frame_bytes_out += slot.link.sent_bytes() - before;
             }
-            let flight = slot.link.flight();
+            if let Some(tls) = &mut slot.tls
+                && slot.link.in_flight()
+            {
+                let sealed = tls.seal(slot.link.flight());
+                slot.link.written(sealed);
+                if sealed > 0 {
+                    continue;
+                }
+            }
+            let flight = match &slot.tls {
+                Some(tls) => tls.outgoing(),
+                None => slot.link.flight(),
+            };
             let (result, told) = match (&mut slot.pipe, &mut self.sockets, &slot.socket) {
                 (Pipe::Stream(_), Sockets::Uring(uring), Some(socket)) => {
                     uring.send(slot.id, socket.as_fd(), flight, &mut slot.held);
@@ -686,7 +755,10 @@ impl Carrier {
         let slot = self.slots[place].as_deref_mut().expect("live");
         match result {
             Ok(n) => {
-                slot.link.written(n);
+                match &mut slot.tls {
+                    Some(tls) => tls.written(n),
+                    None => slot.link.written(n),
+                }
                 self.counters.sends_short += u64::from(slot.link.in_flight());
             }
             // The peer may be gone in good order: its goodbye can still lie in the socket, and reading comes to it.
@@ -695,11 +767,14 @@ impl Carrier {
                 return;
             }
         }
-        let uring = matches!(self.sockets, Sockets::Uring(_));
-        if (uring && slot.link.in_flight()) || slot.link.has_work() || slot.link.timer_due(self.now_ns) {
+        let sealed = slot.tls.as_ref().is_some_and(|tls| !tls.outgoing().is_empty());
+        if ((slot.link.in_flight() || sealed) && matches!(self.sockets, Sockets::Uring(_)))
+            || slot.link.has_work()
+            || slot.link.timer_due(self.now_ns)
+        {
             list(&mut self.ready, slot);
         }
-        if slot.link.finished() {
+        if slot.finished() {
             self.end(place, None);
         }
     }
@@ -713,6 +788,7 @@ impl Carrier {
                 self.waiting -= 1;
                 slot.link.heard(now_ns);
                 self.take_segments(place, inbound);
+                self.read_tls(place, inbound);
             }
         }
     }

@@ -6,6 +6,7 @@ use crate::carrier::{LinkId, Peer};
 use crate::link::{Link, Lost};
 use crate::memory::SharedMemory;
 use crate::sim;
+use crate::tls::Tls;
 use saetta_ring::Mirror;
 use saetta_ring::shared::SharedPair;
 use std::io;
@@ -33,12 +34,7 @@ impl Inflow {
         assert!(self.tail <= self.head, "no more than the window");
     }
 
-    /// Room behind the window: where it begins, for the kernel, and how much. Never none between two segments: a whole one is at most half
-    /// the ring.
-    pub(super) fn free(&self) -> (*mut u8, usize) {
-        (self.ring.at(self.head), self.ring.capacity() - (self.head - self.tail) as usize)
-    }
-
+    /// Room behind the window. Never none between two segments: a whole one is at most half the ring.
     pub(super) fn free_mut(&mut self) -> &mut [u8] {
         let free = self.ring.capacity() - (self.head - self.tail) as usize;
         self.ring.slice_mut(self.head, free)
@@ -150,6 +146,8 @@ pub(super) struct Slot {
     pub(super) link: Link,
     pub(super) peer: Peer,
     pub(super) pipe: Pipe,
+    /// Between link and socket, where the connection is under TLS.
+    pub(super) tls: Option<Box<Tls>>,
     pub(super) held: Held,
     /// A send failed. Nothing more is sent; what the peer left for us is read to its end, which then ends the link.
     pub(super) send_failed: Option<Lost>,
@@ -175,6 +173,7 @@ impl Slot {
             link,
             peer,
             pipe,
+            tls: None,
             held: Held::default(),
             send_failed: None,
             readable: false,
@@ -185,5 +184,10 @@ impl Slot {
             told: false,
             socket,
         }
+    }
+
+    /// Nothing more will come or go.
+    pub(super) fn finished(&self) -> bool {
+        self.link.finished() && self.tls.as_ref().is_none_or(|tls| tls.outgoing().is_empty())
     }
 }

@@ -7,7 +7,7 @@
 //! the last completion that names them: `Held` says which are out, is set and cleared here alone, and `Carrier` frees no slot while any is.
 //! Closing = cancel, wait for the completions, then close.
 
-use super::slot::{Held, Inflow};
+use super::slot::Held;
 use crate::carrier::{LINKS_MAX, LinkId};
 use crate::refused::CarrierRefused;
 use io_uring::{IoUring, opcode, types};
@@ -159,24 +159,23 @@ impl Uring {
         }
     }
 
-    /// Receives into the room of an inflow.
-    pub(super) fn receive(&mut self, link: LinkId, fd: BorrowedFd<'_>, inflow: &Inflow, held: &mut Held) {
+    /// Receives into `room`: that of a slot's inflow, or of its TLS session.
+    pub(super) fn receive(&mut self, link: LinkId, fd: BorrowedFd<'_>, room: &mut [u8], held: &mut Held) {
         debug_assert!(!held.receiving);
-        let (at, free) = inflow.free();
-        assert!(free > 0, "a whole segment is at most half the ring, so an unfinished one leaves room");
+        assert!(!room.is_empty(), "a whole segment is at most half the ring, so an unfinished one leaves room");
         held.receiving = true;
-        // NEED: io_uring takes raw pointers. SAFETY (of `push`, for this entry): `free` bytes from `at` on are mapped, and nothing borrows them:
-        // `Inflow::window` lends only what came before. They stay mapped until the slot is dropped, which happens only when `receiving` is
-        // false again, cleared by this operation's completion alone.
-        let recv = opcode::Recv::new(types::Fd(fd.as_raw_fd()), at, free as u32).build();
+        // NEED: io_uring takes raw pointers. SAFETY (of `push`, for this entry): nothing borrows `room` once this call is over: `Inflow::window`
+        // lends only what came before, and a session gives out one room at a time and keeps it in place. It stays there until the slot is
+        // dropped, which happens only when `receiving` is false again, cleared by this operation's completion alone.
+        let recv = opcode::Recv::new(types::Fd(fd.as_raw_fd()), room.as_mut_ptr(), room.len() as u32).build();
         self.push(&recv.user_data(OP_RECV | u64::from(link.bits())));
     }
 
-    /// Sends the segment in flight of a link, `Link::flight`.
+    /// Sends the segment in flight of a link, `Link::flight`, or what its TLS session has sealed, `Tls::outgoing`.
     pub(super) fn send(&mut self, link: LinkId, fd: BorrowedFd<'_>, flight: &[u8], held: &mut Held) {
         debug_assert!(!held.sending && !flight.is_empty());
         held.sending = true;
-        // SAFETY (of `push`, for this entry): `Link::flight` is memory of a boxed slice that `Link` neither replaces nor writes, as far as it is
+        // SAFETY (of `push`, for this entry): both are memory of a boxed slice that its owner neither replaces nor writes, as far as it is
         // unwritten, and that lives until the slot is dropped, which happens only when `sending` is false again, cleared by this operation's
         // completion alone.
         let send =
