@@ -15,6 +15,7 @@ use saetta_tuple::frame::{BLOCK_BYTES, CONTROL, Frame, HEADER_BYTES, Header, fra
 use std::fmt;
 
 mod lost;
+mod remote;
 
 /// Why a tree failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -48,6 +49,11 @@ impl Reason {
         Reason::Cycle,
         Reason::Discarded,
     ];
+
+    /// As a peer sent it.
+    fn of(number: u64) -> Self {
+        usize::try_from(number).ok().and_then(|n| Self::ALL.get(n).copied()).unwrap_or(Reason::Discarded)
+    }
 
     /// In a few words.
     pub fn text(self) -> &'static str {
@@ -109,6 +115,10 @@ mod kind {
     pub(super) const RESET: u16 = 5;
     /// An executor, then (executor, block) of each hop: see `cycle.rs`.
     pub(super) const PROBE: u16 = 6;
+    /// Roots that fail, for the ledger, without a text; the reason stands where `ACKS` has the mask.
+    pub(super) const FAILS: u16 = 7;
+    /// As `FAILS`, for the owner.
+    pub(super) const FAILEDS: u16 = 8;
 }
 
 /// What one task that opens trees keeps.
@@ -332,7 +342,7 @@ pub(crate) struct Acks {
     /// From the other loops.
     pub(crate) lanes_in: Vec<LaneIn>,
     /// To the loops of other workers, by remote.
-    remotes: Vec<Batch>,
+    remotes: Vec<remote::RemoteOut>,
     pub(crate) edges: Edges,
     /// False with `topology.acker.executors = 0`: tracked emits are acked at once.
     pub(crate) on: bool,
@@ -472,7 +482,7 @@ impl Acks {
                     self.tell_failed(root, reason, text, now_ns);
                 }
             }
-            road => self.say(road, kind::FAIL, root, reason as u8, text),
+            road => self.say(road, kind::FAIL, kind::FAILS, root, reason, text),
         }
     }
 
@@ -488,7 +498,7 @@ impl Acks {
     pub(crate) fn reset_timeout(&mut self, root: Root, now_ns: u64) {
         match self.owner_at.get(root.owner() as usize).copied().unwrap_or(Road::None) {
             Road::Here(tracker) => drop(self.trackers[tracker as usize].slots.reset_timeout(root, now_ns)),
-            road => self.say(road, kind::RESET, root, 0, ""),
+            road => self.say_all(road, kind::RESET, root, 0, ""),
         }
     }
 
@@ -509,7 +519,7 @@ impl Acks {
     fn tell_failed(&mut self, root: Root, reason: Reason, text: &str, _now_ns: u64) {
         match self.owner_at.get(root.owner() as usize).copied().unwrap_or(Road::None) {
             Road::Here(tracker) => self.trackers[tracker as usize].fail(root, TreeFail { reason, text: text.to_owned() }),
-            road => self.say(road, kind::FAILED, root, reason as u8, text),
+            road => self.say(road, kind::FAILED, kind::FAILEDS, root, reason, text),
         }
     }
 
@@ -526,13 +536,26 @@ impl Acks {
                     self.congested |= out.batch.frames.len() >= CONTROL_STAGING_BYTES_MAX;
                 }
             }
-            Road::Remote(remote) => self.remote(remote).add(of, root, xor, mask),
+            Road::Remote(remote) => {
+                if self.remote(remote).add(of, root, xor, mask) {
+                    self.remote_full(remote);
+                }
+            }
             Road::Here(_) | Road::None => self.lost += 1,
         }
     }
 
+    /// A root that failed: as a block of kind `plain` if there is no text.
     #[cold]
-    fn say(&mut self, road: Road, of: u16, root: Root, reason: u8, text: &str) {
+    fn say(&mut self, road: Road, of: u16, plain: u16, root: Root, reason: Reason, text: &str) {
+        match text {
+            "" => self.send(road, plain, root, 0, reason as u64),
+            _ => self.say_all(road, of, root, reason as u8, text),
+        }
+    }
+
+    #[cold]
+    fn say_all(&mut self, road: Road, of: u16, root: Root, reason: u8, text: &str) {
         self.staged = true;
         match road {
             Road::Lane(lane) => {
@@ -541,7 +564,11 @@ impl Acks {
                 let text = if batch.frames.len() < CONTROL_STAGING_BYTES_MAX { text } else { "" };
                 batch.say(of, root, reason, text);
             }
-            Road::Remote(remote) => self.remote(remote).say(of, root, reason, text),
+            Road::Remote(remote) => {
+                if self.remote(remote).say(of, root, reason, text) {
+                    self.remote_full(remote);
+                }
+            }
             Road::Here(_) | Road::None => self.lost += 1,
         }
     }
@@ -552,7 +579,7 @@ impl Acks {
         self.staged = true;
         match road {
             Road::Lane(lane) => self.lanes[lane as usize].batch.probe(probe),
-            Road::Remote(remote) => self.remote(remote).probe(probe),
+            Road::Remote(remote) => self.remote(remote).batch.probe(probe),
             Road::Here(_) | Road::None => {}
         }
     }
@@ -569,14 +596,6 @@ impl Acks {
             let path = hops.iter().map(|hop| Hop { executor: word(hop), block: word(&hop[4..]) }).collect();
             self.probes.push(Probe { to: u32::from_le_bytes(*to), path });
         }
-    }
-
-    fn remote(&mut self, remote: u16) -> &mut Batch {
-        let n = remote as usize;
-        if self.remotes.len() <= n {
-            self.remotes.resize_with(n + 1, Batch::default);
-        }
-        &mut self.remotes[n]
     }
 
     /// True while so many acks wait for another loop that its emitters must not take input.
@@ -607,31 +626,9 @@ impl Acks {
     fn flush_staged(&mut self) -> usize {
         let moved = self.lanes.iter_mut().map(ControlOut::flush).sum();
         let full = |batch: &Batch| batch.frames.len() >= CONTROL_STAGING_BYTES_MAX;
-        self.congested = self.lanes.iter().any(|out| full(&out.batch)) || self.remotes.iter().any(full);
-        self.staged = self.lanes.iter().any(|out| !out.batch.frames.is_empty()) || self.remotes.iter().any(|b| !b.frames.is_empty());
+        self.congested = self.lanes.iter().any(|out| full(&out.batch)) || self.remotes.iter().any(|out| out.waits() && full(&out.batch));
+        self.staged = self.lanes.iter().any(|out| !out.batch.frames.is_empty()) || self.remotes.iter().any(|out| out.waits());
         moved
-    }
-
-    /// Hands over what is staged for a loop of another worker; `to` says how many bytes of whole frames were taken.
-    pub(crate) fn flush_remote(&mut self, remote: usize, to: impl FnOnce(&[u8]) -> usize) {
-        let Some(batch) = self.remotes.get_mut(remote).filter(|b| !b.frames.is_empty()) else { return };
-        batch.close();
-        let taken = to(&batch.frames);
-        batch.frames.drain(..taken);
-    }
-
-    /// The link to a loop of another worker is gone: what was staged for it is lost, and counted.
-    pub(crate) fn lose_remote(&mut self, remote: usize) {
-        if let Some(batch) = self.remotes.get_mut(remote) {
-            batch.close();
-            self.lost += batch.frames.len().div_ceil(BLOCK_BYTES) as u64;
-            *batch = Batch::default();
-        }
-    }
-
-    /// The peer did not count these acks when its link was lost: whether they arrived, nobody knows.
-    pub(crate) fn unconfirmed(&mut self, _remote: usize, frames: &[u8]) {
-        self.lost += frames.len().div_ceil(BLOCK_BYTES) as u64;
     }
 
     /// Takes what other loops sent. Returns bytes taken.
@@ -667,7 +664,7 @@ impl Acks {
     pub(crate) fn apply(&mut self, frame: &Frame<'_>, now_ns: u64) {
         let body = &frame.bytes[HEADER_BYTES..HEADER_BYTES + frame.header.len as usize];
         match frame.header.stream {
-            of @ (kind::ACKS | kind::INITS | kind::COMPLETE) => {
+            of @ (kind::ACKS | kind::INITS | kind::COMPLETE | kind::FAILS | kind::FAILEDS) => {
                 let Some((mask, blocks)) = body.split_first_chunk::<BLOCK_BYTES>() else {
                     self.lost += 1;
                     return;
@@ -689,7 +686,7 @@ impl Acks {
                     self.lost += 1;
                     return;
                 };
-                let reason = Reason::ALL.get(*reason as usize).copied().unwrap_or(Reason::Discarded);
+                let reason = Reason::of(u64::from(*reason));
                 let text = String::from_utf8_lossy(text);
                 match of {
                     kind::FAIL => self.fail(root, reason, &text, now_ns),
@@ -729,12 +726,17 @@ impl Acks {
     #[inline]
     fn apply_block(&mut self, of: u16, root: Root, xor: u64, mask: u64, now_ns: u64) {
         let owner = root.owner() as usize;
-        if of == kind::COMPLETE {
-            match self.owner_at.get(owner) {
-                Some(Road::Here(tracker)) => self.trackers[*tracker as usize].complete(root, now_ns),
-                _ => self.lost += 1,
+        match of {
+            kind::COMPLETE => {
+                match self.owner_at.get(owner) {
+                    Some(Road::Here(tracker)) => self.trackers[*tracker as usize].complete(root, now_ns),
+                    _ => self.lost += 1,
+                }
+                return;
             }
-            return;
+            kind::FAILS => return self.fail(root, Reason::of(mask), "", now_ns),
+            kind::FAILEDS => return self.tell_failed(root, Reason::of(mask), "", now_ns),
+            _ => {}
         }
         let Some(Road::Here(ledger)) = self.ledger_of.get(owner) else {
             self.lost += 1;
@@ -773,7 +775,7 @@ impl Acks {
     /// Control bytes staged or not yet read at the other end.
     pub(crate) fn waiting_bytes(&mut self) -> usize {
         let staged = self.lanes.iter_mut().map(|out| out.batch.frames.len() + out.lane.unread_bytes()).sum::<usize>();
-        staged + self.remotes.iter().map(|b| b.frames.len()).sum::<usize>()
+        staged + self.remotes.iter().filter(|out| out.waits()).map(|out| out.batch.frames.len()).sum::<usize>()
     }
 
     /// True while something is staged that did not find room.

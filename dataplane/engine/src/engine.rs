@@ -12,7 +12,7 @@ use crate::grouping::Subscription;
 use crate::io::{Dest, Inbox, Io, NOWHERE, places};
 use crate::lane::{LaneIn, LaneOut, lane};
 use crate::ledger::{Edges, Ledger, Slots};
-use crate::limits::{COMMANDS_MAX, CONTROL_RING_BYTES, CONTROL_STAGING_BYTES_MAX, LOOPS_MAX};
+use crate::limits::{COMMANDS_MAX, CONTROL_RING_BYTES, CONTROL_STAGING_BYTES_MAX, LOOPS_MAX, OWED_BYTES_MAX};
 use crate::links::Links;
 use crate::metrics::{EdgeDesc, ExecutorDesc, LoopReader, MetricsSnapshot, loop_metrics, metrics_bytes};
 use crate::out::{Out, Pace};
@@ -461,11 +461,22 @@ impl<'a> Builder<'a> {
             let mut loops: Vec<(u64, u32)> = self.plan.remotes.iter().map(|r| (r.placement, r.on_loop)).collect();
             loops.sort_unstable();
             loops.dedup();
+<<<<<<< HEAD
             let ring = saetta_transport::RING_BYTES_DEFAULT;
             let shared = if options.share_memory { 2 * ring } else { 0 };
             let tls = if options.tls { saetta_transport::TLS_MEMORY_MAX } else { 0 };
             let road = saetta_transport::link_memory_bytes(ring, ring) + shared + tls;
             all.push(("links", (n_loops * loops.len() * 2 * road) as u64));
+=======
+            all.push((
+                "links",
+                n_loops as u64
+                    * loops.len() as u64
+                    * (saetta_transport::link_memory_bytes(saetta_transport::RING_BYTES_DEFAULT, saetta_transport::RING_BYTES_DEFAULT)
+                        + CONTROL_STAGING_BYTES_MAX
+                        + OWED_BYTES_MAX) as u64,
+            ));
+>>>>>>> 134678f (engine: a connection that acks came by and that is cut counts as its worker's loss, for as long as it is cut)
         }
         all
     }

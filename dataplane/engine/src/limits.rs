@@ -27,6 +27,9 @@ pub const COMMANDS_MAX: usize = 1024;
 pub const CONTROL_RING_BYTES: usize = 16 << 10;
 /// Acks staged for another loop at which its emitters take no more input.
 pub const CONTROL_STAGING_BYTES_MAX: usize = 64 << 10;
+/// Bytes of fails owed to one loop of another worker, in place of acks that a connection which ended may not have delivered: 16 for each
+/// tree. Beyond it they are counted: whoever holds the ledger took this worker for lost when the connection ended.
+pub const OWED_BYTES_MAX: usize = 256 << 10;
 /// Bytes of acks staged for another loop at which they are moved on.
 pub const CONTROL_WATERMARK_BYTES: usize = 1024;
 /// Trees of one owner looked at for a timeout per turn.

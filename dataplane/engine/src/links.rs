@@ -154,7 +154,9 @@ impl CoreLoop {
 
     /// Both roads are there: frames may go, and the peer gets its first credit.
     fn open_remote(&mut self, carrier: &mut Carrier, number: usize, peer: &Peer) {
-        self.io.open_place(number, worker_bit(peer.index, peer.start));
+        let bit = worker_bit(peer.index, peer.start);
+        self.io.open_place(number, bit);
+        self.io.acks.open_remote(number, peer.start, bit);
         let lane = self.lanes_in.len() + 1 + number;
         let Some(control) = self.io.remotes[number].link(Road::Control) else { return };
         for place in 0..self.executors.len() {
@@ -177,17 +179,17 @@ impl CoreLoop {
                 }
             }
         }
-        self.shut_remote(number);
+        self.shut_remote(number, false);
     }
 
     /// No frame goes to a remote loop any more.
-    fn shut_remote(&mut self, number: usize) {
+    fn shut_remote(&mut self, number: usize, goodbye: bool) {
         self.io.close_place(number);
         self.io.remotes[number].early.clear();
         let place = self.io.remote_place(number);
         let staged = std::mem::take(&mut self.io.staging[place].frames);
         self.discarded += lose_frames(&mut self.io.acks, &staged, self.io.turn_ns);
-        self.io.acks.lose_remote(number);
+        self.io.acks.close_remote(number, goodbye, self.io.turn_ns);
         for dest in &self.io.dests {
             if dest.at as usize == place {
                 self.io.credits[dest.credit as usize].void();
@@ -277,7 +279,7 @@ impl Inbound for LinkEvents<'_> {
         };
         if current == Some(link) {
             self.owner.io.remotes[number].disconnect(road);
-            self.owner.shut_remote(number);
+            self.owner.shut_remote(number, matches!(how, HowEnded::Goodbye));
             if matches!(how, HowEnded::Lost(_)) {
                 self.close.push(number);
             }

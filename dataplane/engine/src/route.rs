@@ -57,6 +57,7 @@ impl CoreLoop {
         };
         if let Some(number) = (0..self.io.remotes.len()).find(unused) {
             self.io.remotes[number] = Remote::new(placement, on_loop);
+            self.io.acks.forget_remote(number);
             return number;
         }
         self.io.add_remote(Remote::new(placement, on_loop));

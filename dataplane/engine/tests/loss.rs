@@ -113,3 +113,52 @@ fn what_comes_with_the_bit_of_a_lost_worker_fails_for_one_timeout() {
     let later: u64 = all.stats(0).trees_lost_later.load(std::sync::atomic::Ordering::Relaxed);
     assert_eq!(later, 5, "counted");
 }
+
+#[test]
+fn a_link_that_is_cut_fails_what_is_behind_it_until_it_is_there_again() {
+    let parts = vec![part("a", &[0], &[], &[]), part("b", &[1], &["a"], &[]), part("c", &[2], &["a"], &[])];
+    let mut all = Cluster::new(parts, &[0], 3, LONG);
+    all.join_all();
+    all.world.keep("b");
+    all.emit(10);
+    all.until("b keeps them all", |all| all.world.seen("b") == 10 && all.world.seen("c") == 10);
+    all.cut(0, 2);
+    all.turns(SOON);
+    assert_eq!(all.world.failed(Reason::LinkLost).len(), 10, "each was in c as well, and nobody knows what became of its acks");
+    all.join(0, 2);
+    all.emit(10);
+    all.until("b keeps the others", |all| all.world.seen("b") == 20);
+    all.cut(0, 1);
+    all.turns(SOON);
+    assert_eq!(all.world.failed(Reason::LinkLost).len(), 20);
+    all.world.release("b");
+    all.join(0, 1);
+    all.emit(10);
+    all.until("all is well again", |all| all.world.acked() == 10);
+    assert_eq!(all.world.ended(), 30, "nothing else ended, and nothing twice");
+}
+
+#[test]
+fn what_names_a_worker_fails_while_that_cannot_speak_to_the_ledger_and_only_then() {
+    // a on 0 -> b on 1 -> c on 2: b tells 0 that the tree is in 2.
+    let parts = vec![part("a", &[0], &[], &[]), part("b", &[1], &["a"], &[]), part("c", &[2], &["b"], &[])];
+    let mut all = Cluster::new(parts, &[0], 3, LONG);
+    all.join_all();
+    all.emit(1);
+    all.until("all is well", |all| all.world.acked() == 1);
+    all.cut(0, 2);
+    all.until("both see it", |all| all.ends(0) == 1 && all.ends(2) == 1);
+    all.emit(5);
+    all.until("c has them", |all| all.world.seen("c") == 6);
+    all.turns(SOON);
+    assert_eq!(all.world.failed(Reason::LinkLost), [1, 2, 3, 4, 5]);
+    // One whose only word of c comes when it is back: c handled it meanwhile, and its ack was kept.
+    all.world.keep("b");
+    all.emit(1);
+    all.until("c has it, b is not done with it", |all| all.world.seen("c") == 7);
+    all.turns(SOON);
+    all.join(0, 2);
+    all.turns(SOON);
+    all.world.release("b");
+    all.until("it is complete", |all| all.world.acked() == 2);
+}

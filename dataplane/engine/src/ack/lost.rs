@@ -18,6 +18,15 @@ impl Gone {
         Gone { timeout_ns, bits: 0, until_ns: [0; 64] }
     }
 
+    pub(super) fn timeout_ns(&self) -> u64 {
+        self.timeout_ns
+    }
+
+    /// Until when the incarnation of this bit is lost; 0 = it is not.
+    pub(super) fn until_ns(&self, bit: u64) -> u64 {
+        if self.bits & bit != 0 { self.until_ns[bit.trailing_zeros() as usize % 64] } else { 0 }
+    }
+
     /// Why a ledger fails what comes with this mask.
     #[cold]
     pub(super) fn reason(&self, mask: u64) -> Reason {
@@ -36,7 +45,7 @@ impl Acks {
         self.lose_in_ledgers(bit, until_ns, Reason::WorkerLost, now_ns);
     }
 
-    fn lose_in_ledgers(&mut self, bits: u64, until_ns: u64, reason: Reason, now_ns: u64) {
+    pub(super) fn lose_in_ledgers(&mut self, bits: u64, until_ns: u64, reason: Reason, now_ns: u64) {
         let mut roots = Vec::new();
         self.ledgers.iter_mut().for_each(|ledger| ledger.lose(bits, until_ns, |root| roots.push(root)));
         roots.into_iter().for_each(|root| self.tell_failed(root, reason, "", now_ns));

@@ -168,6 +168,14 @@ impl Ledger {
         }
     }
 
+    /// What was lost is there again: nothing with `bit` fails for it after `until_ns`; 0 = from now on.
+    pub(crate) fn regain(&mut self, bit: u64, until_ns: u64) {
+        self.lost_until_ns[bit.trailing_zeros() as usize % 64] = until_ns;
+        if until_ns == 0 {
+            self.lost &= !bit;
+        }
+    }
+
     /// Incarnations lost long enough ago are trusted again: their bits may be those of new ones.
     #[inline]
     pub(crate) fn tick(&mut self, now_ns: u64) {

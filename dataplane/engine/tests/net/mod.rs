@@ -371,8 +371,8 @@ impl Cluster {
         &self.sides[worker].as_ref().expect("alive").engine.shared.loops[0]
     }
 
-    /// How many links the worker has seen end since this was asked last.
-    pub(crate) fn ends_told(&self, worker: usize) -> usize {
-        self.sides[worker].as_ref().map_or(0, |side| std::iter::from_fn(|| side.engine.shared.link_ends.pop()).count())
+    /// Links that the worker has seen end.
+    pub(crate) fn ends(&self, worker: usize) -> usize {
+        self.sides[worker].as_ref().map_or(0, |side| side.engine.shared.link_ends.len())
     }
 }
