@@ -4,6 +4,7 @@
 //! housekeeping by deadline. It returns how much was done, and the idle strategy sees only that.
 //! Loops know nothing of threads: `engine.rs` runs one per thread, tests step them by hand.
 
+use crate::ack_plan::AckPlan;
 use crate::credit::{CreditIn, SharedLimit, grant};
 use crate::executor::Executor;
 use crate::io::Io;
@@ -11,7 +12,7 @@ use crate::lane::{LaneIn, LaneOut, whole_frames};
 use crate::limits::{PARK_BUSY_NS_MAX, PARK_NS_MAX};
 use crate::links::{Behind, Links};
 use crate::metrics::LoopMetrics;
-use crate::plan::Options;
+use crate::plan::{Options, PlannedExecutor};
 use crate::program::Check;
 use crate::receive::Receiver;
 use crate::remote::Remote;
@@ -123,6 +124,9 @@ pub struct CoreLoop {
     pub(crate) layout_executors: Vec<saetta_model::parallelism::ExecutorId>,
     /// The component of each.
     pub(crate) components: Arc<[saetta_model::name::Name]>,
+    /// Who holds the ledgers, and where this worker's executors are.
+    pub(crate) ack_plan: Arc<AckPlan>,
+    pub(crate) planned: Arc<[PlannedExecutor]>,
 }
 
 impl CoreLoop {

@@ -1,6 +1,7 @@
 //! From a program and a plan to core loops, and from loops to pinned threads.
 
 use crate::ack::{Acks, Road, Tracker};
+use crate::ack_plan::AckPlan;
 use crate::affinity::pin;
 use crate::component::Component;
 use crate::core_loop::{Command, CoreLoop, LaneFrom, Seen};
@@ -16,7 +17,7 @@ use crate::limits::{COMMANDS_MAX, CONTROL_RING_BYTES, CONTROL_STAGING_BYTES_MAX,
 use crate::links::Links;
 use crate::metrics::{EdgeDesc, ExecutorDesc, LoopReader, MetricsSnapshot, loop_metrics, metrics_bytes};
 use crate::out::{Out, Pace};
-use crate::plan::{EnginePlan, LoopAt, PanicPolicy, PlanError};
+use crate::plan::{EnginePlan, LoopAt, PanicPolicy, PlanError, PlannedExecutor};
 use crate::program::{Check, Program};
 use crate::queue::FrameQueue;
 use crate::remote::Remote;
@@ -247,6 +248,7 @@ struct Builder<'a> {
     /// All executors of the topology with their component's place in the layout.
     executors: Vec<(usize, ExecutorId)>,
     n_tasks: u32,
+    ack_plan: Arc<AckPlan>,
 }
 
 impl<'a> Builder<'a> {
@@ -259,7 +261,8 @@ impl<'a> Builder<'a> {
             }
         }
         let executors = plan.layout.executors().collect();
-        Ok(Builder { program, plan, streams: Streams(streams), executors, n_tasks: plan.layout.n_tasks() })
+        let ack_plan = Arc::new(AckPlan::new(&program.spec, &plan.layout));
+        Ok(Builder { program, plan, streams: Streams(streams), executors, n_tasks: plan.layout.n_tasks(), ack_plan })
     }
 
     fn build(self, linked: bool) -> Result<Engine, PlanError> {
@@ -311,6 +314,7 @@ impl<'a> Builder<'a> {
         }
 
         let components: Arc<[Name]> = self.executors.iter().map(|(c, _)| plan.layout.components[*c].id.clone()).collect();
+        let planned: Arc<[PlannedExecutor]> = plan.executors.iter().copied().collect();
         let (mut loops, mut readers) = (Vec::with_capacity(n_loops), Vec::with_capacity(n_loops));
         for l in 0..n_loops {
             let lane_numbers: Vec<usize> = (0..n_loops).filter(|to| *to != l).collect();
@@ -400,6 +404,8 @@ impl<'a> Builder<'a> {
                 options: options.clone(),
                 layout_executors: self.executors.iter().map(|(_, id)| *id).collect(),
                 components: components.clone(),
+                ack_plan: self.ack_plan.clone(),
+                planned: planned.clone(),
                 io: Io {
                     staging,
                     first_lane,
@@ -515,7 +521,7 @@ impl<'a> Builder<'a> {
             let pending_max = u64::from(self.plan.options.spout_pending_max_of(&spec.config).unwrap_or(slots_max).min(slots_max));
             for task in id.tasks() {
                 let here = matches!(at, LoopAt::Here(_));
-                let ledger_here = matches!(self.plan.ledger_at(task, at), Some(LoopAt::Here(_)));
+                let ledger_here = matches!(self.ledger_at(task, at), Some(LoopAt::Here(_)));
                 bytes += pending_max * (u64::from(here) * OWNER_BYTES + u64::from(ledger_here) * LEDGER_BYTES);
             }
         }
@@ -609,7 +615,7 @@ impl<'a> Builder<'a> {
                     Some(tracker) => Road::Here(tracker as u16),
                     None => road(owner_loop),
                 };
-                ledger_of[task as usize] = match self.plan.ledger_at(task, owner_loop) {
+                ledger_of[task as usize] = match self.ledger_at(task, owner_loop) {
                     None => Road::None,
                     Some(LoopAt::Here(at)) if at == l => {
                         ledgers.push(Ledger::new(task));
@@ -631,6 +637,11 @@ impl<'a> Builder<'a> {
         let on = self.plan.layout.components.iter().any(|c| c.kind == ComponentKind::Acker && !c.executors.is_empty());
         let timeout_ns = self.plan.options.message_timeout_ns;
         Acks::new(trackers, ledgers, ledger_of, owner_at, lanes, lanes_in, Edges::new(self.seed(1 + l as u64)), on, timeout_ns)
+    }
+
+    /// The loop that holds the ledger of an owner task on `owner_loop`.
+    fn ledger_at(&self, owner: u32, owner_loop: LoopAt) -> Option<LoopAt> {
+        self.ack_plan.ledger_at(owner, owner_loop, |id| self.plan.loop_of(id), LoopAt::same_worker)
     }
 
     /// True for components whose tasks open trees.

@@ -7,6 +7,7 @@
 //! frames). Per tuple no allocation and no system call.
 
 mod ack;
+mod ack_plan;
 mod affinity;
 mod clock;
 mod component;
@@ -48,6 +49,7 @@ mod wait;
 mod warm;
 
 pub use ack::{Reason, TreeFail};
+pub use ack_plan::AckPlan;
 pub use affinity::{allowed_cores, pin};
 pub use clock::Clock;
 pub use component::{Asked, Component, Fail, Progress};

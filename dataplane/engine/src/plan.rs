@@ -4,7 +4,7 @@ use crate::clock::Clock;
 use crate::limits::WINDOW_BYTES_MIN;
 use saetta_model::Config;
 use saetta_model::parallelism::{ExecutorId, Layout};
-use saetta_model::topology::{ComponentKind, TopologySpec};
+use saetta_model::topology::TopologySpec;
 use std::collections::BTreeSet;
 
 /// How a loop waits when it finds no work.
@@ -213,27 +213,27 @@ pub(crate) enum LoopAt {
     There(u64, u32),
 }
 
+impl LoopAt {
+    /// True when both are of one worker.
+    pub(crate) fn same_worker(self, other: LoopAt) -> bool {
+        match (self, other) {
+            (LoopAt::Here(_), LoopAt::Here(_)) => true,
+            (LoopAt::There(one, _), LoopAt::There(two, _)) => one == two,
+            _ => false,
+        }
+    }
+
+    /// Where an executor runs, of these.
+    pub(crate) fn find(here: &[PlannedExecutor], remotes: &[RemoteExecutor], id: ExecutorId) -> Option<LoopAt> {
+        let at = here.iter().find(|e| e.id == id).map(|e| LoopAt::Here(e.on_loop));
+        at.or_else(|| remotes.iter().find(|e| e.id == id).map(|e| LoopAt::There(e.placement, e.on_loop)))
+    }
+}
+
 impl EnginePlan {
     /// The loop an executor runs on; `None` while it is placed nowhere.
     pub(crate) fn loop_of(&self, id: ExecutorId) -> Option<LoopAt> {
-        let here = self.executors.iter().find(|e| e.id == id).map(|e| LoopAt::Here(e.on_loop));
-        here.or_else(|| self.remotes.iter().find(|e| e.id == id).map(|e| LoopAt::There(e.placement, e.on_loop)))
-    }
-
-    /// The loop whose acker holds the ledger of an owner task on `owner_loop`: in its own worker if there is one, there on the same loop if
-    /// there is one; else the acker at the owner's number modulo their number. `None` without ackers, or while that one is placed nowhere.
-    pub(crate) fn ledger_at(&self, owner: u32, owner_loop: LoopAt) -> Option<LoopAt> {
-        let all = &self.layout.components.iter().find(|c| c.kind == ComponentKind::Acker)?.executors;
-        let worker = |at: LoopAt| match at {
-            LoopAt::Here(_) => None,
-            LoopAt::There(placement, _) => Some(placement),
-        };
-        let near: Vec<LoopAt> = all.iter().filter_map(|e| self.loop_of(*e)).filter(|at| worker(*at) == worker(owner_loop)).collect();
-        if near.contains(&owner_loop) {
-            return Some(owner_loop);
-        }
-        let pick = |of: usize| owner as usize % of;
-        if !near.is_empty() { Some(near[pick(near.len())]) } else { all.get(pick(all.len().max(1))).and_then(|e| self.loop_of(*e)) }
+        LoopAt::find(&self.executors, &self.remotes, id)
     }
 
     /// How a loop waits, and how many loops share its core, itself included; another worker there counts as one.

@@ -2,11 +2,12 @@
 //!
 //! Before: the watchdog has a newer assignment. After: emitters choose among what is there now.
 
+use crate::ack::Road;
 use crate::core_loop::CoreLoop;
 use crate::credit::CreditIn;
 use crate::io::{Dest, NOWHERE, Via};
 use crate::links::Links;
-use crate::plan::RemoteExecutor;
+use crate::plan::{LoopAt, RemoteExecutor};
 use crate::remote::Remote;
 
 impl CoreLoop {
@@ -32,6 +33,7 @@ impl CoreLoop {
                 }
             }
         }
+        self.route_acks(remotes);
         self.executors.iter_mut().for_each(|e| e.out.assignment_changed(&self.io));
         // Lanes whose worker is no longer named close their links.
         for number in 0..self.io.remotes.len() {
@@ -43,8 +45,34 @@ impl CoreLoop {
         }
     }
 
+    /// Acks follow owners and ledgers to where they are now. A ledger that is somewhere else knows nothing of the trees begun before: those
+    /// of tasks here fail.
+    fn route_acks(&mut self, remotes: &[RemoteExecutor]) {
+        let (plan, planned) = (self.ack_plan.clone(), self.planned.clone());
+        let find = |id| LoopAt::find(&planned, remotes, id);
+        for owner in plan.owners() {
+            let at = find(owner);
+            for task in owner.tasks() {
+                let ledger = at.and_then(|at| plan.ledger_at(task, at, find, LoopAt::same_worker));
+                let (owner_at, ledger_of) = (self.ack_road(at), self.ack_road(ledger));
+                self.io.acks.set_roads(task, owner_at, ledger_of);
+            }
+        }
+    }
+
+    /// `None` = on this loop.
+    fn ack_road(&mut self, at: Option<LoopAt>) -> Option<Road> {
+        match at {
+            None => Some(Road::None),
+            Some(LoopAt::Here(at)) if at == self.index => None,
+            // Lanes are to all loops but this one, in their order.
+            Some(LoopAt::Here(at)) => Some(Road::Lane((at - usize::from(at > self.index)) as u16)),
+            Some(LoopAt::There(placement, on_loop)) => Some(Road::Remote(self.remote_number(placement, on_loop) as u16)),
+        }
+    }
+
     /// Number of a remote loop, made when it is new.
-    fn remote_number(&mut self, placement: u64, on_loop: u32) -> usize {
+    pub(crate) fn remote_number(&mut self, placement: u64, on_loop: u32) -> usize {
         if let Some(number) = self.io.remotes.iter().position(|r| r.placement == placement && r.on_loop == on_loop) {
             return number;
         }

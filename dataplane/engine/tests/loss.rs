@@ -162,3 +162,29 @@ fn what_names_a_worker_fails_while_that_cannot_speak_to_the_ledger_and_only_then
     all.world.release("b");
     all.until("it is complete", |all| all.world.acked() == 2);
 }
+
+#[test]
+fn acks_follow_spouts_and_ledgers_to_the_worker_that_takes_them_over() {
+    // The spout with its ledger; then with the ledger elsewhere, and that one is taken over.
+    for (ackers, gone) in [([0], 0), ([2], 2)] {
+        let parts = vec![part("a", &[0], &[], &[]), part("b", &[1], &["a"], &[]), part("c", &[1], &["b"], &[])];
+        let mut all = Cluster::new(parts, &ackers, 3, LONG);
+        all.join_all();
+        all.emit(10);
+        all.until("all is well", |all| all.world.acked() == 10);
+        all.world.keep("c");
+        all.emit(10);
+        all.until("c keeps them", |all| all.world.seen("c") == 20);
+        all.replace(gone);
+        all.turns(SOON);
+        all.world.release("c");
+        all.emit(10);
+        all.until("new trees are acked", |all| all.world.acked() == 20);
+        let failed = all.world.failed.lock().unwrap().len();
+        assert_eq!(
+            failed,
+            if gone == 0 { 0 } else { 10 },
+            "a spout that is gone hears nothing; one whose ledger is gone fails all it had open"
+        );
+    }
+}

@@ -2,13 +2,14 @@
 //!
 //! Called as a supervisor calls a topology's binary: `worker --socket PATH --topology ID --port N --placement HEX --start N --key-fd N`.
 //! The record's arguments: an output directory, how many numbers each spout task emits (0 = endless), and a word: `plain`; `stuck` holds
-//! the first middle task up for a while; `fatal` ends it for good.
-//! Each count task writes what it saw at its end: tuples, sum of values, and how many came out of the order their source sent them in.
+//! the first middle task up for a while; `fatal` ends it for good; `tracked` has one executor of each and tracks every number.
+//! Each count task writes what it saw at its end: tuples, sum of values, and how many came out of the order their source sent them in. A
+//! tracked spout task writes then how many trees were acked and how many failed, and before that the reason of the first one that did.
 
 // `#[tuple]` names the crate users depend on, which stands on this one.
 extern crate self as saetta;
 
-use saetta_engine::{Asked, Chooser, Component, Cx, Fail, KeyFn, Program, ProgramComponent, Progress};
+use saetta_engine::{Asked, Chooser, Component, Cx, Fail, KeyFn, Program, ProgramComponent, Progress, TreeFail};
 use saetta_model::Name;
 use saetta_model::topology::{ComponentKind, ComponentSpec, FieldSpec, Format, Grouping, InputSpec, Resources, StreamSpec, TopologySpec};
 use saetta_tuple::rkyv::rancor::Failure;
@@ -47,6 +48,8 @@ struct Numbers {
     next: u64,
     /// 0 = endless.
     end: u64,
+    /// Tracked: where it writes, trees acked and failed.
+    trees: Option<(PathBuf, u64, u64)>,
 }
 
 impl Component for Numbers {
@@ -57,9 +60,27 @@ impl Component for Numbers {
             }
             let n = self.next;
             self.next += 1;
-            cx.emit(0, &Item { key: (n % 97) as u32, seq: n, value: n });
+            let item = Item { key: (n % 97) as u32, seq: n, value: n };
+            match self.trees {
+                None => cx.emit(0, &item),
+                Some(_) => cx.emit_tracked(Some(0), n, &item),
+            }
             Ok(Progress::Busy)
         })
+    }
+    fn acked(&mut self, ids: &[u64]) {
+        self.trees.as_mut().expect("tracked").1 += ids.len() as u64;
+    }
+    fn failed(&mut self, _id: u64, why: &TreeFail) {
+        let (out, _, failed) = self.trees.as_mut().expect("tracked");
+        *failed += 1;
+        if *failed == 1 {
+            std::fs::write(out.join("failed"), why.to_string()).expect("the test's directory");
+        }
+    }
+    fn finish(&mut self, _cx: &mut Cx<'_>) -> Result<(), Fail> {
+        let Some((out, acked, failed)) = &self.trees else { return Ok(()) };
+        std::fs::write(out.join("trees"), format!("{acked} {failed}")).map_err(|e| Fail::Fatal(e.to_string()))
     }
 }
 
@@ -129,7 +150,8 @@ fn name(text: &str) -> Name {
 }
 
 /// The description; the tests make their record from the same lines, by `describe`.
-fn spec(executors: u32) -> TopologySpec {
+fn spec(word: &str) -> TopologySpec {
+    let tracked = word == "tracked";
     let stream = || {
         let fields = ["key", "seq", "value"].map(|f| FieldSpec { name: f.into(), ty: "u64".into() });
         StreamSpec { name: name("Item"), schema: Item::schema().id(), fields: fields.to_vec() }
@@ -137,13 +159,13 @@ fn spec(executors: u32) -> TopologySpec {
     let component = |id: &str, kind, outputs, inputs| ComponentSpec {
         id: name(id),
         kind,
-        executors,
+        executors: if tracked { 1 } else { 2 },
         tasks: None,
         resources: Resources::default(),
         outputs,
         inputs,
         config: BTreeMap::new(),
-        tracked: false,
+        tracked: tracked && kind == ComponentKind::Spout,
     };
     let input = |from: &str, grouping| InputSpec { from: name(from), stream: name("Item"), grouping };
     let (archive, endian, unaligned, pointer_bits) = saetta_tuple::FORMAT;
@@ -161,6 +183,8 @@ fn spec(executors: u32) -> TopologySpec {
 fn build(args: &[String]) -> Result<Program, String> {
     let [out, end, word] = args else { return Err("usage: OUT END WORD".into()) };
     let (out, word) = (PathBuf::from(out), word.clone());
+    let spec = spec(&word);
+    let trees = spec.components.iter().any(|c| c.tracked).then(|| (out.clone(), 0, 0));
     let end: u64 = end.parse().map_err(|e| format!("END {end:?}: {e}"))?;
     let key: KeyFn = Arc::new(|archive, bytes| bytes.raw(&read(archive).0.to_le_bytes()));
     let check: fn(&[u8]) -> bool = saetta_tuple::check::<Item>;
@@ -168,9 +192,9 @@ fn build(args: &[String]) -> Result<Program, String> {
     let count =
         move || -> Box<dyn Component> { Box::new(Count { out: out.clone(), order: Order::default(), tuples: 0, sum: 0, disorder: 0 }) };
     let middle = move || -> Box<dyn Component> { Box::new(Middle { word: word.clone(), ..Middle::default() }) };
-    let numbers = move || -> Box<dyn Component> { Box::new(Numbers { next: 0, end }) };
+    let numbers = move || -> Box<dyn Component> { Box::new(Numbers { next: 0, end, trees: trees.clone() }) };
     Ok(Program {
-        spec: spec(2),
+        spec,
         config: [("topology.acker.executors".to_owned(), "0".to_owned())].into(),
         components: vec![
             ProgramComponent { dead_letters: None, factory: Arc::new(count), tags: vec![], checks: vec![], choosers: vec![None] },
@@ -189,7 +213,7 @@ fn build(args: &[String]) -> Result<Program, String> {
 fn main() -> std::process::ExitCode {
     let args: Vec<String> = std::env::args().collect();
     if args.get(1).map(String::as_str) == Some("describe") {
-        println!("{}", serde_json::to_string(&spec(2)).expect("a description is JSON"));
+        println!("{}", serde_json::to_string(&spec(args.get(2).map_or("plain", String::as_str))).expect("a description is JSON"));
         return std::process::ExitCode::SUCCESS;
     }
     let value = |flag: &str| args[args.iter().position(|a| a == flag).unwrap_or_else(|| panic!("no {flag}")) + 1].clone();

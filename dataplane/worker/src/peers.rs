@@ -195,6 +195,22 @@ mod tests {
         }
     }
 
+    /// Spout `a` -> bolt `b` -> bolt `c`, one executor each: tasks a 1, b 2, c 3, after the ackers.
+    fn chain(tracked: bool, ackers: u32) -> (TopologySpec, Layout) {
+        let mut spec = spec();
+        spec.components[1].outputs = spec.components[0].outputs.clone();
+        let mut last = spec.components[1].clone();
+        last.id = Name::new("c").unwrap();
+        last.outputs.clear();
+        last.inputs[0].from = Name::new("b").unwrap();
+        spec.components.push(last);
+        spec.components.iter_mut().for_each(|c| c.executors = 1);
+        spec.components[0].tracked = tracked;
+        let config = place::config(&[("topology.acker.executors".into(), ackers.to_string())].into(), &BTreeMap::new()).unwrap();
+        let layout = Layout::new(&spec, &config).unwrap();
+        (spec, layout)
+    }
+
     fn worker(node: &str, id: u64, index: u32, cores: &[u32], executors: &[(u32, u32)]) -> Placement {
         Placement {
             slot: SlotId { node: Name::new(node).unwrap(), port: 6700 },
@@ -237,6 +253,38 @@ mod tests {
         assert_eq!(dialled, both, "spouts exchange nothing; y's spout reaches x's bolt");
         assert_eq!(y.dialled().count(), 0);
         assert_eq!(y.n_links(), 1);
+    }
+
+    /// Which of three workers that hold one of these executors each, on one core, are linked; each side says the same.
+    fn linked((spec, layout): &(TopologySpec, Layout), tasks: [&[u32]; 3]) -> Vec<(u64, u64)> {
+        let worker = |(n, tasks): (usize, &&[u32])| {
+            let executors: Vec<(u32, u32)> = tasks.iter().map(|task| (*task, 4)).collect();
+            worker(["x", "y", "z"][n], 10 * (1 + n as u64), n as u32, &[4], &executors)
+        };
+        let all = assignment(tasks.iter().enumerate().map(worker).collect());
+        let mut seen: BTreeMap<(u64, u64), u32> = BTreeMap::new();
+        for own in &all.workers {
+            for key in place::links(spec, layout, &LoopRule::default(), &all, own).unwrap() {
+                assert_eq!((key.local_loop, key.remote_loop), (0, 0));
+                *seen.entry((own.id.min(key.placement), own.id.max(key.placement))).or_insert(0) += 1;
+            }
+        }
+        assert!(seen.values().all(|n| *n == 4), "two roads, and both sides say so: {seen:?}");
+        seen.into_keys().collect()
+    }
+
+    #[test]
+    fn acks_have_links_where_tuples_need_none_and_the_topology_tracks() {
+        let chain_links = [(10, 20), (20, 30)];
+        let triangle = [(10, 20), (10, 30), (20, 30)];
+        assert_eq!(linked(&chain(false, 1), [&[1, 2], &[3], &[4]]), chain_links, "nothing is tracked");
+        assert_eq!(linked(&chain(true, 0), [&[1], &[2], &[3]]), chain_links, "nothing is acked");
+        assert_eq!(linked(&chain(true, 1), [&[1, 2], &[3], &[4]]), triangle, "c acks to the spout's loop");
+        // The only acker is with b: the spout and c reach it as it is; but a timeout is begun anew at the spout.
+        assert_eq!(linked(&chain(true, 1), [&[2], &[1, 3], &[4]]), triangle);
+        // An acker elsewhere; a and b on one worker, c on another.
+        assert_eq!(linked(&chain(true, 1), [&[2, 3], &[4], &[1]]), triangle, "who emits and who handles, both to the ledger");
+        assert_eq!(linked(&chain(false, 1), [&[2, 3], &[4], &[1]]), [(10, 20)]);
     }
 
     #[test]

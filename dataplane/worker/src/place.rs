@@ -3,7 +3,7 @@
 //! Before: record, assignment and this worker's placement id. After: `saetta_engine::EnginePlan`, and `peers.rs` has the links.
 //! Loops are numbered by `saetta_model::loops`, on both sides of every link alike.
 
-use saetta_engine::{EnginePlan, Options, PlannedExecutor, RemoteExecutor};
+use saetta_engine::{AckPlan, EnginePlan, Options, PlannedExecutor, RemoteExecutor};
 use saetta_model::Config;
 use saetta_model::assignment::{Assignment, Placement};
 use saetta_model::config::Source;
@@ -64,7 +64,8 @@ pub(crate) fn remotes(rule: &LoopRule, assignment: &Assignment, own: &Placement)
     Ok(all)
 }
 
-/// One link for each of our loops and each loop of another worker between which tuples may flow, either way: its two connections.
+/// One link, of two connections, for each of our loops and each loop of another worker between which tuples may flow, either way, or acks of
+/// tracked ones: these go from everyone who handles a tuple of a tree to whoever holds its ledger.
 pub(crate) fn links(
     spec: &TopologySpec,
     layout: &Layout,
@@ -75,18 +76,28 @@ pub(crate) fn links(
     let component: BTreeMap<ExecutorId, &str> = layout.executors().map(|(c, id)| (id, layout.components[c].id.as_str())).collect();
     let edges: BTreeSet<(&str, &str)> =
         spec.components.iter().flat_map(|c| c.inputs.iter().map(|i| (i.from.as_str(), c.id.as_str()))).collect();
+    let roads =
+        |placement, local_loop, remote_loop| [Road::Data, Road::Control].map(|road| TargetKey { placement, local_loop, remote_loop, road });
     let mut links = BTreeSet::new();
     let own_loops = loops(rule, own)?;
+    let mut all_loops: BTreeMap<ExecutorId, (u64, u32)> = own_loops.of.iter().map(|(id, at)| (*id, (own.id, *at as u32))).collect();
     for worker in assignment.workers.iter().filter(|w| w.id != own.id) {
         for (theirs, remote_loop) in &loops(rule, worker)?.of {
+            all_loops.insert(*theirs, (worker.id, *remote_loop as u32));
             for (ours, local_loop) in &own_loops.of {
                 let (Some(a), Some(b)) = (component.get(ours), component.get(theirs)) else { continue };
                 if edges.contains(&(a, b)) || edges.contains(&(b, a)) {
-                    let (placement, local_loop, remote_loop) = (worker.id, *local_loop as u32, *remote_loop as u32);
-                    links.extend([Road::Data, Road::Control].map(|road| TargetKey { placement, local_loop, remote_loop, road }));
+                    links.extend(roads(worker.id, *local_loop as u32, *remote_loop as u32));
                 }
             }
         }
+    }
+    let pairs = AckPlan::new(spec, layout).pairs(|id| all_loops.get(&id).copied(), |one, two| one.0 == two.0);
+    for (one, two) in pairs {
+        let ours_first = [(one, two), (two, one)].into_iter().find(|(ours, theirs)| ours.0 == own.id && theirs.0 != own.id);
+        links.extend(
+            ours_first.into_iter().flat_map(|((_, local_loop), (placement, remote_loop))| roads(placement, local_loop, remote_loop)),
+        );
     }
     Ok(links)
 }

@@ -32,10 +32,12 @@ static BINARY: LazyLock<PathBuf> = LazyLock::new(|| {
     path
 });
 
-static SPEC: LazyLock<TopologySpec> = LazyLock::new(|| {
-    let out = Command::new(&*BINARY).arg("describe").output().unwrap();
+static SPEC: LazyLock<TopologySpec> = LazyLock::new(|| describe("plain"));
+
+fn describe(word: &str) -> TopologySpec {
+    let out = Command::new(&*BINARY).args(["describe", word]).output().unwrap();
     serde_json::from_slice(&out.stdout).unwrap()
-});
+}
 
 /// One test at a time: each runs four pinned loops, and a loop that is starved for four seconds loses its links.
 fn alone() -> MutexGuard<'static, ()> {
@@ -73,7 +75,7 @@ fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-fn placement(node: &str, id: u64, index: u32, port: u16, tasks: [u32; 3]) -> Placement {
+fn placement<const N: usize>(node: &str, id: u64, index: u32, port: u16, tasks: [u32; N]) -> Placement {
     // Count and numbers on one loop, middle on the other, where there are two cores: each hop crosses loops and workers.
     let cores: Vec<u32> = saetta_engine::allowed_cores().into_iter().take(2).collect();
     let place = |(i, task): (usize, u32)| {
@@ -553,4 +555,54 @@ fn a_component_that_cannot_go_on_ends_its_worker_with_its_reason() {
     assert!(b.child.try_wait().unwrap().is_none(), "its peer goes on");
     let wanted = ("middle".to_owned(), "the middle\\nis missing".to_owned());
     assert!(a.errors.contains(&wanted), "one line, for the operator: {:?}", a.errors);
+}
+
+/// numbers and the acker on `a`, each on a loop of its own, middle on `b`, count on `c`: from c to a there are acks and no tuples.
+fn tracked_chain(out: &Path, end: u64) -> (TopologyRecord, Assignment) {
+    let mut record = record(out, end, "tracked");
+    record.spec = describe("tracked");
+    record.digest = record.spec.digest();
+    for (key, value) in [("topology.workers", "3"), ("topology.acker.executors", "1"), ("topology.max.spout.pending", "1000")] {
+        record.config.insert(key.into(), value.into());
+    }
+    let hosts = ["a", "b", "c"].map(|node| (name(node), "127.0.0.1".to_owned())).into();
+    let workers =
+        vec![placement("a", 10, 0, free_port(), [1, 4]), placement("b", 20, 1, free_port(), [3]), placement("c", 30, 2, free_port(), [2])];
+    (record, Assignment { version: 1, binary: String::new(), hosts, workers })
+}
+
+#[test]
+fn acks_of_the_last_worker_of_a_chain_reach_the_first() {
+    let _alone = alone();
+    let all_acked = |_| {
+        let dir = tempfile::tempdir().unwrap();
+        let (record, assignment) = tracked_chain(dir.path(), 20_000);
+        let [mut a, mut b, mut c] = [10, 20, 30].map(|id| Seat::start(dir.path(), &record, &assignment, id, 1));
+        wait(&mut [&mut a, &mut b, &mut c], "all three have ended and drained", |s| s.iter().all(|s| s.ended()));
+        if [&a, &b, &c].iter().any(|s| s.errors.iter().any(|(_, t)| t.contains("the peer was silent"))) {
+            return false;
+        }
+        assert_eq!(std::fs::read_to_string(dir.path().join("trees")).unwrap(), "20000 0", "acked and failed");
+        true
+    };
+    assert!((0..5).any(all_acked), "five times a link was lost; is this machine overloaded?");
+}
+
+#[test]
+fn a_killed_worker_fails_the_trees_that_were_in_it_long_before_their_timeout() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let (record, assignment) = tracked_chain(dir.path(), 0);
+    let [mut a, mut b, mut c] = [10, 20, 30].map(|id| Seat::start(dir.path(), &record, &assignment, id, 1));
+    wait(&mut [&mut a, &mut b, &mut c], "tuples flow", |s| s[2].executed(2) > 10_000);
+    c.child.kill().unwrap();
+    c.child.wait().unwrap();
+    let failed = dir.path().join("failed");
+    wait(&mut [&mut a, &mut b], "the spout hears of it", |_| std::fs::read_to_string(&failed).is_ok_and(|text| !text.is_empty()));
+    let text = std::fs::read_to_string(&failed).unwrap();
+    assert!(text.starts_with("link lost") || text.starts_with("worker lost"), "{text}");
+    c.again(dir.path(), &record, &assignment);
+    wait(&mut [&mut a, &mut b, &mut c], "tuples flow again, and with them acks", |s| s[2].executed(2) > 10_000);
+    assert!([&a, &b].iter().all(|s| s.log().contains("start 1 is gone")), "{}", a.log());
+    assert_eq!((a.hellos.len(), b.hellos.len()), (1, 1), "nobody else was started over");
 }

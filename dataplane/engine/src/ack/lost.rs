@@ -2,7 +2,7 @@
 //!
 //! Before: `../loss.rs` knows of it. After: each tree that had touched it has failed, once, and for a while so does what still comes with its bit.
 
-use super::{Acks, Reason, Road};
+use super::{Acks, Ledger, Reason, Road};
 
 /// Incarnations that are declared lost, by bit. The ledgers hold the same bits.
 pub(super) struct Gone {
@@ -55,6 +55,29 @@ impl Acks {
     #[cold]
     pub(crate) fn lose_ledgers(&mut self, road: Road, reason: Reason) {
         self.trackers.iter_mut().filter(|tracker| tracker.ledger == road).for_each(|tracker| tracker.fail_all(reason));
+    }
+
+    /// Where an owner and its ledger are from now on; `None` = on this loop.
+    pub(crate) fn set_roads(&mut self, owner: u32, owner_at: Option<Road>, ledger_of: Option<Road>) {
+        let n = owner as usize;
+        if let Some(road) = owner_at {
+            self.owner_at[n] = road;
+        }
+        let road = match (ledger_of, self.ledger_of[n]) {
+            (Some(road), _) => road,
+            (None, here @ Road::Here(_)) => here,
+            (None, _) => {
+                self.ledgers.push(Ledger::new(owner));
+                Road::Here(self.ledgers.len() as u16 - 1)
+            }
+        };
+        self.ledger_of[n] = road;
+        if let Road::Here(tracker) = self.owner_at[n] {
+            let tracker = &mut self.trackers[tracker as usize];
+            if std::mem::replace(&mut tracker.ledger, road) != road {
+                tracker.fail_all(Reason::WorkerLost);
+            }
+        }
     }
 
     /// What was lost long enough ago is forgotten: its bit may be a new incarnation's.

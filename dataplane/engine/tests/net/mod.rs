@@ -225,13 +225,14 @@ impl Cluster {
         }
     }
 
-    /// Starts a worker, one start number higher than before.
-    pub(crate) fn start(&mut self, worker: usize) {
-        self.starts[worker] += 1;
-        let spec = self.spec();
+    fn config(&self) -> Config {
         let mut config = Config::new(Owner::Topology);
         config.set("topology.acker.executors", &self.ackers.len().to_string(), Source::Code).unwrap();
-        let layout = Layout::new(&spec, &config).unwrap();
+        config
+    }
+
+    /// Executors of a worker, and those of others.
+    fn places(&self, layout: &Layout, worker: usize) -> (Vec<PlannedExecutor>, Vec<RemoteExecutor>) {
         let (mut own, mut remotes) = (Vec::new(), Vec::new());
         for component in &layout.components {
             let workers = match self.parts.iter().find(|part| part.id == component.id.as_str()) {
@@ -247,6 +248,32 @@ impl Cluster {
             }
         }
         own.sort_by_key(|e| e.id);
+        (own, remotes)
+    }
+
+    /// A worker is gone for good, and a new one takes its executors over: the others are told as their watchdogs would. Returns which.
+    pub(crate) fn replace(&mut self, gone: usize) -> usize {
+        self.kill(gone);
+        let new = self.sides.len();
+        self.sides.push(None);
+        self.starts.push(0);
+        let workers = self.parts.iter_mut().flat_map(|part| part.workers.iter_mut()).chain(self.ackers.iter_mut());
+        workers.filter(|worker| **worker == gone).for_each(|worker| *worker = new);
+        self.start(new);
+        let layout = Layout::new(&self.spec(), &self.config()).unwrap();
+        (0..new).for_each(|worker| self.say(worker, Command::Routes(self.places(&layout, worker).1)));
+        self.declare_lost(gone, self.starts[gone]);
+        (0..new).filter(|other| self.sides[*other].is_some()).collect::<Vec<_>>().into_iter().for_each(|other| self.join(other, new));
+        new
+    }
+
+    /// Starts a worker, one start number higher than before.
+    pub(crate) fn start(&mut self, worker: usize) {
+        self.starts[worker] += 1;
+        let spec = self.spec();
+        let config = self.config();
+        let layout = Layout::new(&spec, &config).unwrap();
+        let (own, remotes) = self.places(&layout, worker);
         let checks: Vec<fn(&[u8]) -> bool> = vec![saetta_tuple::check::<Item>, saetta_tuple::check::<Late>];
         let components = self.parts.iter().map(|part| {
             let (id, world) = (part.id, self.world.clone());
