@@ -15,6 +15,8 @@ use saetta_tuple::frame::{BLOCK_BYTES, CONTROL, Frame, HEADER_BYTES, Header, fra
 use std::fmt;
 
 mod lost;
+#[cfg(test)]
+mod oracle;
 mod remote;
 
 /// Why a tree failed.
@@ -327,6 +329,15 @@ fn words(block: &[u8; BLOCK_BYTES]) -> (u64, u64) {
     (u64::from_le_bytes(*root), u64::from_le_bytes(*xor.first_chunk().expect("sixteen bytes")))
 }
 
+/// False where the owner of a tree is here and does not have it.
+#[cold]
+fn is_open(trackers: &[Tracker], owner_at: &[Road], root: Root) -> bool {
+    match owner_at.get(root.owner() as usize) {
+        Some(Road::Here(tracker)) => trackers[*tracker as usize].slots.is_open(root),
+        _ => true,
+    }
+}
+
 /// See the head of this file.
 pub(crate) struct Acks {
     /// Of the tasks on this loop that open trees.
@@ -350,6 +361,8 @@ pub(crate) struct Acks {
     pub(crate) lost: u64,
     /// Trees whose task began anew.
     pub(crate) dropped: u64,
+    /// Control frames for places that are another's now: see `ack/remote.rs`.
+    orphans: Vec<u8>,
     /// Acks applied or sent, for the acker's counter.
     pub(crate) applied: u64,
     /// Control bytes are staged.
@@ -393,6 +406,7 @@ impl Acks {
             on,
             lost,
             dropped,
+            orphans: Vec::new(),
             applied,
             staged,
             added: 0,
@@ -463,7 +477,8 @@ impl Acks {
         self.applied += 1;
         match self.ledger_of.get(root.owner() as usize).copied().unwrap_or(Road::None) {
             Road::Here(ledger) => {
-                let step = self.ledgers[ledger as usize].ack(root, xor, mask);
+                let Acks { ledgers, trackers, owner_at, .. } = self;
+                let step = ledgers[ledger as usize].ack_if(root, xor, mask, || is_open(trackers, owner_at, root));
                 if step != Step::Open {
                     self.step(step, root, mask, now_ns);
                 }
@@ -477,7 +492,8 @@ impl Acks {
     pub(crate) fn fail(&mut self, root: Root, reason: Reason, text: &str, now_ns: u64) {
         match self.ledger_of.get(root.owner() as usize).copied().unwrap_or(Road::None) {
             Road::Here(ledger) => {
-                let step = self.ledgers[ledger as usize].fail(root);
+                let Acks { ledgers, trackers, owner_at, .. } = self;
+                let step = ledgers[ledger as usize].fail_if(root, || is_open(trackers, owner_at, root));
                 if step == Step::Failed {
                     self.tell_failed(root, reason, text, now_ns);
                 }
@@ -714,7 +730,7 @@ impl Acks {
             let Some(root) = Root::from_bits(root).filter(|root| root.owner() as usize == owner) else { break };
             rest = after;
             self.applied += 1;
-            match ledger.ack(root, xor, mask) {
+            match ledger.ack_if(root, xor, mask, || tracker.slots.is_open(root)) {
                 Step::Complete => tracker.complete(root, now_ns),
                 Step::Failed => tracker.fail(root, TreeFail { reason: self.gone.reason(mask), text: String::new() }),
                 Step::Open | Step::Stale => {}
@@ -744,7 +760,10 @@ impl Acks {
         };
         let ledger = &mut self.ledgers[*ledger as usize];
         self.applied += 1;
-        let step = if of == kind::ACKS { ledger.ack(root, xor, mask) } else { ledger.init(root, xor, mask) };
+        let step = match of {
+            kind::ACKS => ledger.ack_if(root, xor, mask, || is_open(&self.trackers, &self.owner_at, root)),
+            _ => ledger.init(root, xor, mask),
+        };
         if step != Step::Open {
             self.step(step, root, mask, now_ns);
         }

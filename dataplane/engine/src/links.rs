@@ -156,7 +156,7 @@ impl CoreLoop {
     fn open_remote(&mut self, carrier: &mut Carrier, number: usize, peer: &Peer) {
         let bit = worker_bit(peer.index, peer.start);
         self.io.open_place(number, bit);
-        self.io.acks.open_remote(number, peer.start, bit);
+        self.io.acks.open_remote(number, bit);
         let lane = self.lanes_in.len() + 1 + number;
         let Some(control) = self.io.remotes[number].link(Road::Control) else { return };
         for place in 0..self.executors.len() {

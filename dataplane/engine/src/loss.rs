@@ -57,7 +57,7 @@ impl CoreLoop {
             }
             self.close_remote(links, number, true);
             self.io.acks.lose_ledgers(Road::Remote(number as u16), Reason::WorkerLost);
-            self.io.acks.forget_remote(number);
+            self.io.acks.lose_owners(Road::Remote(number as u16));
         }
     }
 }

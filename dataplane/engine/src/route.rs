@@ -58,6 +58,7 @@ impl CoreLoop {
                 self.io.acks.set_roads(task, owner_at, ledger_of);
             }
         }
+        self.io.acks.send_orphans(self.io.turn_ns);
     }
 
     /// `None` = on this loop.
@@ -85,7 +86,7 @@ impl CoreLoop {
         };
         if let Some(number) = (0..self.io.remotes.len()).find(unused) {
             self.io.remotes[number] = Remote::new(placement, on_loop);
-            self.io.acks.forget_remote(number);
+            self.io.acks.leave_remote(number);
             return number;
         }
         self.io.add_remote(Remote::new(placement, on_loop));

@@ -57,6 +57,16 @@ impl Acks {
         self.trackers.iter_mut().filter(|tracker| tracker.ledger == road).for_each(|tracker| tracker.fail_all(reason));
     }
 
+    /// The owners at `road` are of a worker that is gone for good: the ledgers here are for those that follow.
+    #[cold]
+    pub(crate) fn lose_owners(&mut self, road: Road) {
+        for (owner_at, ledger_of) in self.owner_at.iter().zip(&self.ledger_of) {
+            if let (true, Road::Here(ledger)) = (*owner_at == road, ledger_of) {
+                self.ledgers[*ledger as usize].begin_anew();
+            }
+        }
+    }
+
     /// Where an owner and its ledger are from now on; `None` = on this loop.
     pub(crate) fn set_roads(&mut self, owner: u32, owner_at: Option<Road>, ledger_of: Option<Road>) {
         let n = owner as usize;

@@ -3,10 +3,11 @@
 //! Before: `../ack.rs` has acks and fails for a ledger elsewhere. After: the link has them, or fails in their place go over the next one.
 //!
 //! Acks are never sent twice: what was handed to a connection that ended may have arrived. So the roots it named are owed as fails, told before
-//! anything else on the next connection to the same incarnation; what had not been handed over is still good. Until then whoever holds the
-//! ledgers takes this worker for lost.
+//! anything else on the next connection; what had not been handed over is still good. Until then whoever holds the ledgers takes this worker
+//! for lost. A later incarnation gets the same: some of it may be of its own trees, which came by way of a worker that saw it earlier, and its
+//! ledger knows which.
 
-use super::{Acks, Batch, Frame, Reason, Road, kind, words};
+use super::{Acks, Batch, Frame, Reason, Road, Step, kind, words};
 use crate::ledger::Root;
 use crate::limits::{CONTROL_STAGING_BYTES_MAX, OWED_BYTES_MAX};
 use saetta_tuple::frame::{BLOCK_BYTES, HEADER_BYTES};
@@ -18,8 +19,7 @@ pub(super) struct RemoteOut {
     pub(super) batch: Batch,
     /// Fails in place of what an earlier connection may not have delivered; at most `OWED_BYTES_MAX`.
     owed: Batch,
-    /// Of the incarnation that was connected last, and its bit.
-    start: Option<u64>,
+    /// Bit of the incarnation that was connected last.
     bit: u64,
     open: bool,
     /// Its connection ended without a goodbye, and it has not come back.
@@ -89,13 +89,6 @@ impl RemoteOut {
             _ => 1,
         }
     }
-
-    /// What waits is of nobody any more. Returns how much it was, in blocks.
-    fn clear(&mut self) -> u64 {
-        let bytes = self.batch.frames.len() + self.owed.frames.len();
-        (self.batch, self.owed) = (Batch::default(), Batch::default());
-        bytes.div_ceil(BLOCK_BYTES) as u64
-    }
 }
 
 impl Acks {
@@ -128,18 +121,13 @@ impl Acks {
         batch.frames.drain(..taken);
     }
 
-    /// A loop of another worker is connected: of its `start`-th incarnation, whose bit this is. What is owed to the same one goes first.
+    /// A loop of another worker is connected, of the incarnation whose bit this is. What is owed goes first.
     #[cold]
-    pub(crate) fn open_remote(&mut self, remote: usize, start: u64, bit: u64) {
+    pub(crate) fn open_remote(&mut self, remote: usize, bit: u64) {
         let out = self.remote(remote as u16);
-        let mut lost = 0;
-        if out.start.replace(start).is_some_and(|last| last != start) {
-            lost = out.clear();
-        }
         let back = std::mem::take(&mut out.cut).then_some(out.bit);
         (out.open, out.bit) = (true, bit);
         out.pay();
-        self.lost += lost;
         self.staged = true;
         if let Some(bit) = back
             && !self.remotes.iter().any(|out| out.cut && out.bit == bit)
@@ -180,13 +168,51 @@ impl Acks {
         self.lose_ledgers(Road::Remote(remote as u16), Reason::LinkLost);
     }
 
-    /// The incarnation at the other end is gone for good, or the place is to be another's: what waits for it is lost, and counted.
+    /// The place is to be another's. What waits for it looks for a new road: [`Self::send_orphans`].
     #[cold]
-    pub(crate) fn forget_remote(&mut self, remote: usize) {
-        let out = self.remote(remote as u16);
-        let lost = out.clear();
-        *out = RemoteOut::default();
-        self.lost += lost;
+    pub(crate) fn leave_remote(&mut self, remote: usize) {
+        let RemoteOut { mut batch, mut owed, .. } = std::mem::take(self.remote(remote as u16));
+        owed.close();
+        batch.close();
+        self.orphans.append(&mut owed.frames);
+        self.orphans.append(&mut batch.frames);
+    }
+
+    /// Roads have changed: what waits for a connection that is not there goes where it is to go now. That may be the same place.
+    #[cold]
+    pub(crate) fn send_orphans(&mut self, now_ns: u64) {
+        for remote in 0..self.remotes.len() {
+            if !self.remotes[remote].open {
+                let RemoteOut { bit, cut, .. } = self.remotes[remote];
+                self.leave_remote(remote);
+                (self.remotes[remote].bit, self.remotes[remote].cut) = (bit, cut);
+            }
+        }
+        let orphans = std::mem::take(&mut self.orphans);
+        let mut run = &orphans[..];
+        while let Some(frame) = Frame::first(run) {
+            run = &run[frame.bytes.len()..];
+            self.send_orphan(&frame, now_ns);
+        }
+    }
+
+    fn send_orphan(&mut self, frame: &Frame<'_>, now_ns: u64) {
+        let of = frame.header.stream;
+        let (kind::ACKS | kind::INITS | kind::COMPLETE) = of else {
+            // These find their way by their root, wherever they are.
+            return self.apply(frame, now_ns);
+        };
+        let blocks = frame.bytes[HEADER_BYTES..HEADER_BYTES + frame.header.len as usize].as_chunks::<BLOCK_BYTES>().0;
+        let Some((mask, blocks)) = blocks.split_first() else { return };
+        for block in blocks {
+            let (root, xor) = words(block);
+            match (of, Root::from_bits(root)) {
+                (kind::ACKS, Some(root)) => self.ack(root, xor, words(mask).0, now_ns),
+                (kind::COMPLETE, Some(root)) => self.step(Step::Complete, root, 0, now_ns),
+                // An init's tree failed when its ledger was found to be elsewhere.
+                _ => self.lost += 1,
+            }
+        }
     }
 }
 
@@ -197,8 +223,7 @@ mod tests {
     use crate::ledger::{Edges, Ledger, Slots};
 
     const TIMEOUT_NS: u64 = 1_000_000_000;
-    /// The worker of the bolts, second start of index 3, and the bit it had before.
-    const START: u64 = 2;
+    /// Of a worker, and of its start before.
     const BIT: u64 = 1 << 3;
     const BIT_BEFORE: u64 = 1 << 35;
 
@@ -246,14 +271,14 @@ mod tests {
     #[test]
     fn while_its_connection_is_cut_a_worker_counts_as_lost_and_then_no_longer() {
         let mut spouts = spouts();
-        spouts.open_remote(0, START, BIT);
+        spouts.open_remote(0, BIT);
         let before = begin(&mut spouts, 0..3, 7, 0);
         spouts.ack(before[0], 7, 0, 0);
         spouts.close_remote(0, false, 0);
         assert_eq!(told(&mut spouts, Reason::LinkLost), (vec![0], vec![1, 2]));
         begin(&mut spouts, 3..5, 7, 1);
         assert_eq!(told(&mut spouts, Reason::LinkLost), (vec![], vec![3, 4]), "what comes with its bit meanwhile");
-        spouts.open_remote(0, START, BIT);
+        spouts.open_remote(0, BIT);
         let after = begin(&mut spouts, 5..7, 7, 2);
         after.iter().for_each(|root| spouts.ack(*root, 7, 0, 2));
         assert_eq!(told(&mut spouts, Reason::LinkLost), (vec![5, 6], vec![]));
@@ -263,7 +288,7 @@ mod tests {
     #[test]
     fn a_worker_that_stays_away_counts_as_lost_for_one_timeout_and_one_that_says_goodbye_does_not() {
         let mut spouts = spouts();
-        spouts.open_remote(0, START, BIT);
+        spouts.open_remote(0, BIT);
         spouts.close_remote(0, false, 0);
         spouts.forget_lost(TIMEOUT_NS - 1);
         begin(&mut spouts, 0..1, 7, 0);
@@ -271,7 +296,7 @@ mod tests {
         spouts.forget_lost(TIMEOUT_NS);
         begin(&mut spouts, 1..2, 7, 0);
         assert_eq!(told(&mut spouts, Reason::LinkLost), (vec![], vec![]));
-        spouts.open_remote(0, START, BIT);
+        spouts.open_remote(0, BIT);
         spouts.close_remote(0, true, 0);
         assert_eq!((told(&mut spouts, Reason::LinkLost).1, spouts.pending()), (vec![], 1));
     }
@@ -279,13 +304,13 @@ mod tests {
     #[test]
     fn a_connection_of_one_loop_does_not_make_good_that_of_another_nor_the_loss_of_the_worker() {
         let mut spouts = spouts();
-        (0..2).for_each(|loop_there| spouts.open_remote(loop_there, START, BIT));
+        (0..2).for_each(|loop_there| spouts.open_remote(loop_there, BIT));
         (0..2).for_each(|loop_there| spouts.close_remote(loop_there, false, 0));
-        spouts.open_remote(0, START, BIT);
+        spouts.open_remote(0, BIT);
         begin(&mut spouts, 0..1, 7, 0);
         assert_eq!(told(&mut spouts, Reason::LinkLost).1, [0], "the other one is still cut");
         spouts.lose(BIT, 5);
-        spouts.open_remote(1, START + 2, BIT);
+        spouts.open_remote(1, BIT);
         begin(&mut spouts, 1..2, 7, 5);
         assert_eq!(told(&mut spouts, Reason::WorkerLost).1, [1], "a later start with the same bit");
         spouts.forget_lost(5 + TIMEOUT_NS);
@@ -296,7 +321,7 @@ mod tests {
     #[test]
     fn acks_that_may_not_have_arrived_are_owed_as_fails_and_what_was_not_sent_is_sent() {
         let (mut spouts, mut bolts) = (spouts(), bolts());
-        bolts.open_remote(0, 1, 1);
+        bolts.open_remote(0, 1);
         let roots = begin(&mut spouts, 0..6, 7, 0);
         // 0 arrives; 1 and 2, in part, and a failure of 3 do not; 4 had not been handed over; 5 comes later.
         bolts.ack(roots[0], 7, 0, 0);
@@ -310,7 +335,7 @@ mod tests {
         bolts.close_remote(0, false, 0);
         bolts.ack(roots[5], 7, 0, 0);
         assert_eq!((hand_over(&mut bolts).len(), bolts.waiting_bytes()), (0, 0), "nothing waits for nobody");
-        bolts.open_remote(0, 1, 1);
+        bolts.open_remote(0, 1);
         let again = hand_over(&mut bolts);
         let first = Frame::first(&again).unwrap().header;
         assert_eq!(first.stream, kind::FAILS, "before anything else");
@@ -322,23 +347,51 @@ mod tests {
     }
 
     #[test]
-    fn what_is_owed_to_an_incarnation_that_is_gone_is_forgotten() {
-        for declared in [true, false] {
-            let (mut spouts, mut bolts) = (spouts(), bolts());
-            bolts.open_remote(0, 1, BIT_BEFORE);
-            let roots = begin(&mut spouts, 0..2, 7, 0);
-            bolts.ack(roots[0], 7, 0, 0);
+    fn a_later_incarnation_is_told_what_waited_and_takes_nothing_of_the_earlier_one_for_its_own() {
+        for seed in 0..20 {
+            let (mut before, mut after, mut bolts) = (spouts(), spouts(), bolts());
+            after.trackers[0].slots = Slots::new(1, 1024, 1_000 * TIMEOUT_NS, 100 + seed);
+            bolts.open_remote(0, BIT_BEFORE);
+            let old = begin(&mut before, 0..2, 7, 0);
+            bolts.ack(old[0], 7, 0, 0);
             let lost = hand_over(&mut bolts);
             bolts.unconfirmed(0, &lost);
-            bolts.ack(roots[1], 7, 0, 0);
             bolts.close_remote(0, false, 0);
-            if declared {
-                bolts.forget_remote(0);
-            }
-            bolts.open_remote(0, 2, BIT);
-            assert_eq!(hand_over(&mut bolts).len(), 0);
-            assert!(bolts.lost > 0, "counted");
+            bolts.ack(old[1], 7, 0, 0);
+            // Trees of the new one come by another worker, before the two are connected.
+            let new = begin(&mut after, 0..2, 7, 0);
+            new.iter().for_each(|root| bolts.ack(*root, 7, 0, 0));
+            bolts.open_remote(0, BIT);
+            after.take(&hand_over(&mut bolts), 0);
+            assert_eq!(told(&mut after, Reason::LinkLost), (vec![0, 1], vec![]), "seed {seed}: same slots, other trees");
         }
+    }
+
+    #[test]
+    fn what_waits_for_a_place_that_is_another_s_now_takes_the_new_road() {
+        let (mut spouts, mut bolts) = (spouts(), bolts());
+        let roots = begin(&mut spouts, 0..4, 7, 0);
+        bolts.open_remote(0, BIT_BEFORE);
+        bolts.ack(roots[0], 7, 0, 0);
+        let lost = hand_over(&mut bolts);
+        bolts.unconfirmed(0, &lost);
+        bolts.close_remote(0, false, 0);
+        bolts.ack(roots[1], 7, 0, 0);
+        bolts.fail(roots[2], Reason::Bolt, "no", 0);
+        // Its place is given away, or not.
+        bolts.leave_remote(0);
+        bolts.ack(roots[3], 7, 0, 0);
+        bolts.set_roads(1, Some(Road::Remote(1)), Some(Road::Remote(1)));
+        bolts.send_orphans(0);
+        bolts.open_remote(1, BIT);
+        let mut frames = Vec::new();
+        bolts.flush_remote(1, |all| {
+            frames.extend_from_slice(all);
+            all.len()
+        });
+        spouts.take(&frames, 0);
+        let failed: Vec<u64> = spouts.trackers[0].failed.drain(..).map(|(id, _)| id).collect();
+        assert_eq!((failed, told(&mut spouts, Reason::Bolt).0, bolts.lost), (vec![0, 2], vec![1, 3], 0));
     }
 
     #[test]
@@ -350,8 +403,8 @@ mod tests {
         acker.trackers.clear();
         acker.owner_at[1] = Road::Remote(0);
         let connect = |owner: &mut Acks, acker: &mut Acks| {
-            owner.open_remote(0, 5, 1);
-            acker.open_remote(0, 6, 2);
+            owner.open_remote(0, 1);
+            acker.open_remote(0, 2);
         };
         connect(&mut owner, &mut acker);
         let roots = begin(&mut owner, 0..3, 7, 0);
@@ -389,7 +442,7 @@ mod tests {
         assert!(out.batch.frames.len() <= CONTROL_STAGING_BYTES_MAX && out.owed.frames.len() <= OWED_BYTES_MAX + BLOCK_BYTES);
         assert!(bolts.lost > 0 && !bolts.congested());
         // Connected, and the peer takes nothing: emitters stop.
-        bolts.open_remote(0, 1, 1);
+        bolts.open_remote(0, 1);
         bolts.ack(root(1), 7, 0, 0);
         assert!(bolts.congested());
         hand_over(&mut bolts);

@@ -9,7 +9,8 @@
 //!
 //! Generations. A slot is used again and again; its entry is of the newest tree seen. Up to half the circle ahead is newer, close behind is
 //! older and stale. Far behind is of another life of the owner, which began at random generations: its init is believed, since only the
-//! owner sends those, anything else is stale. So what an earlier life left under way costs at most the tree it replaces, never the slot.
+//! owner sends those, anything else is stale. So what an earlier life left under way costs at most the tree it replaces, never the slot; and
+//! not that where the owner is at hand to be asked.
 
 use super::root::{GENERATION_MASK, Owner, Root, SLOTS_MAX};
 
@@ -113,16 +114,17 @@ impl Ledger {
     }
 
     /// A tuple of the tree was handled: `xor` of its edge and those emitted from it, `mask` of the incarnations these were sent to. May come
-    /// before the init.
+    /// before the init; `is_open` is asked then: an owner that is at hand knows its own trees, and what an earlier life of it left under way
+    /// replaces none of them.
     #[inline(always)]
-    pub(crate) fn ack(&mut self, root: Root, xor: u64, mask: u64) -> Step {
+    pub(crate) fn ack_if(&mut self, root: Root, xor: u64, mask: u64, is_open: impl FnOnce() -> bool) -> Step {
         let generation = root.generation();
         let Some(entry) = self.entries.get_mut(root.slot() as usize) else {
-            return self.ack_seldom(root, xor, mask);
+            return self.ack_seldom(root, xor, mask, is_open);
         };
         // The ordinary case: the init was here before.
         if entry.state != generation | OPEN | INIT || !root.is_of(self.owner) || mask & self.lost != 0 {
-            return self.ack_seldom(root, xor, mask);
+            return self.ack_seldom(root, xor, mask, is_open);
         }
         entry.xor ^= xor;
         entry.mask |= mask;
@@ -133,9 +135,9 @@ impl Ledger {
         Step::Complete
     }
 
-    /// A tuple of the tree failed. May come before the init.
-    pub(crate) fn fail(&mut self, root: Root) -> Step {
-        if !self.admit(root) {
+    /// A tuple of the tree failed. May come before the init; see [`Self::ack_if`].
+    pub(crate) fn fail_if(&mut self, root: Root, is_open: impl FnOnce() -> bool) -> Step {
+        if !self.admit(root, is_open) {
             return self.count_stale();
         }
         self.end(root);
@@ -144,7 +146,7 @@ impl Ledger {
 
     /// The owner closed the tree by itself: whatever else arrives of it is stale.
     pub(crate) fn forget(&mut self, root: Root) {
-        if self.admit(root) {
+        if self.admit(root, || true) {
             self.end(root);
         }
     }
@@ -166,6 +168,11 @@ impl Ledger {
                 f(Root::new(self.owner, slot as u32, generation));
             }
         }
+    }
+
+    /// The owner is another one from now on: the generations of the one before say nothing about its own. Nobody hears of what is open.
+    pub(crate) fn begin_anew(&mut self) {
+        self.entries.clear();
     }
 
     /// What was lost is there again: nothing with `bit` fails for it after `until_ns`; 0 = from now on.
@@ -224,8 +231,8 @@ impl Ledger {
     }
 
     #[inline(never)]
-    fn ack_seldom(&mut self, root: Root, xor: u64, mask: u64) -> Step {
-        if !self.admit(root) {
+    fn ack_seldom(&mut self, root: Root, xor: u64, mask: u64, is_open: impl FnOnce() -> bool) -> Step {
+        if !self.admit(root, is_open) {
             return self.count_stale();
         }
         self.add(root, xor, mask, mask & self.lost != 0)
@@ -248,8 +255,8 @@ impl Ledger {
         Step::Open
     }
 
-    /// Makes the entry that of `root`, open, unless the message is stale.
-    fn admit(&mut self, root: Root) -> bool {
+    /// Makes the entry that of `root`, open, unless the message is stale, or the owner says that there is no such tree.
+    fn admit(&mut self, root: Root, is_open: impl FnOnce() -> bool) -> bool {
         if !root.is_of(self.owner) {
             return false;
         }
@@ -258,8 +265,11 @@ impl Ledger {
         match age {
             Age::Same => entry.state & OPEN != 0,
             Age::Unused | Age::Newer => {
-                *entry = Entry { state: root.generation() | OPEN, ..Entry::default() };
-                true
+                let opens = is_open();
+                if opens {
+                    *entry = Entry { state: root.generation() | OPEN, ..Entry::default() };
+                }
+                opens
             }
             Age::Older | Age::Far => false,
         }
@@ -291,6 +301,17 @@ impl Ledger {
     fn count_stale(&mut self) -> Step {
         self.stale += 1;
         Step::Stale
+    }
+}
+
+/// Where the owner is not at hand.
+#[cfg(test)]
+impl Ledger {
+    pub(super) fn ack(&mut self, root: Root, xor: u64, mask: u64) -> Step {
+        self.ack_if(root, xor, mask, || true)
+    }
+    pub(super) fn fail(&mut self, root: Root) -> Step {
+        self.fail_if(root, || true)
     }
 }
 
@@ -436,6 +457,20 @@ mod tests {
         ledger.forget(root(2_000, 9));
         assert_eq!(ledger.init(root(2_000, 9), 0xa, 0), Step::Stale);
         assert_eq!(ledger.init(root(2_000, 10), 0xa, 0), Step::Open);
+    }
+
+    #[test]
+    fn an_owner_that_is_another_one_is_not_measured_by_the_one_before() {
+        let mut ledger = Ledger::new(1);
+        for slot in 0..3 {
+            assert_eq!(ledger.init(root(slot, 9), 0xa, 0), Step::Open);
+        }
+        assert_eq!(ledger.ack(root(0, 9), 0xa, 0), Step::Complete);
+        ledger.begin_anew();
+        for (slot, generation) in [(0, 9 + AHEAD_MAX + 1), (1, 8), (2, 9)] {
+            assert_eq!(ledger.ack(root(slot, generation), 0xb, 0), Step::Open, "before its init");
+            assert_eq!(ledger.init(root(slot, generation), 0xb, 0), Step::Complete);
+        }
     }
 
     #[test]
