@@ -130,8 +130,11 @@ pub(crate) struct Tracker {
     pub(crate) acked: Vec<u64>,
     /// As `acked`, of failed ones.
     pub(crate) failed: Vec<(u64, TreeFail)>,
-    /// Most open trees: `topology.max.spout.pending`, or as many as there are slots.
+    /// Most open trees: `topology.max.spout.pending`, or as many as there are slots; 0 for a spout while nothing is known of whoever holds the
+    /// ledger.
     pub(crate) pending_max: u32,
+    pending_limit: u32,
+    is_spout: bool,
     /// Sampled trees: when they were emitted.
     births: Vec<(Root, u64)>,
     /// Bit `slot mod 64` of each of them: other trees need not be looked for.
@@ -151,6 +154,8 @@ impl Tracker {
             acked: Vec::new(),
             failed: Vec::new(),
             pending_max,
+            pending_limit: pending_max,
+            is_spout: false,
             births: Vec::new(),
             births_seen: 0,
             complete_ns: Vec::new(),
@@ -158,9 +163,21 @@ impl Tracker {
         }
     }
 
-    /// Where its ledger is.
+    /// Whether it may wait until it can open trees: a spout is not asked meanwhile.
+    pub(crate) fn of_spout(self, is_spout: bool) -> Self {
+        Tracker { is_spout, ..self }
+    }
+
+    /// Where its ledger is. In another worker it is not heard of yet.
     pub(crate) fn set_ledger(&mut self, ledger: Road) {
         self.ledger = ledger;
+        self.ledger_is_heard(!matches!(ledger, Road::Remote(_)));
+    }
+
+    /// Whoever holds the ledger knows this worker, or does not. Before that, acks of a tree might come to it earlier than that this is another
+    /// incarnation, and would be taken for the earlier one's.
+    fn ledger_is_heard(&mut self, heard: bool) {
+        self.pending_max = if heard || !self.is_spout { self.pending_limit } else { 0 };
     }
 
     /// True when no further tree may be opened now.

@@ -703,7 +703,7 @@ impl<'a> Builder<'a> {
             for task in id.tasks() {
                 own.push(trackers.len() as u16);
                 let slots = Slots::new(task, slots_max, options.message_timeout_ns, self.seed(u64::from(task) << 32 | l as u64));
-                trackers.push((task, Tracker::new(slots, pending_max, Road::None)));
+                trackers.push((task, Tracker::new(slots, pending_max, Road::None).of_spout(is_spout)));
             }
         }
         let mut out = Out::new(layout.id.clone(), outputs, own, id.first, n_tasks, is_spout);

@@ -246,6 +246,7 @@ impl Inbound for LinkEvents<'_> {
 
     fn credit(&mut self, link: LinkId, executor: u32, limit: u64) {
         let Some((number, _)) = self.owner.behind(link) else { return };
+        self.owner.io.acks.hear_remote(number);
         let Some(dest) = self.owner.io.dests.get(executor as usize).copied() else { return };
         if dest.at as usize != self.owner.io.remote_place(number) {
             self.owner.io.remotes[number].early.insert(executor, limit);

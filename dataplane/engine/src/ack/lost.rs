@@ -83,8 +83,11 @@ impl Acks {
         };
         self.ledger_of[n] = road;
         if let Road::Here(tracker) = self.owner_at[n] {
+            let heard = self.is_heard(road);
             let tracker = &mut self.trackers[tracker as usize];
-            if std::mem::replace(&mut tracker.ledger, road) != road {
+            if tracker.ledger != road {
+                tracker.set_ledger(road);
+                tracker.ledger_is_heard(heard);
                 tracker.fail_all(Reason::WorkerLost);
             }
         }

@@ -77,8 +77,6 @@ struct Tree {
     /// Incarnations its tuples were sent to.
     bits: u64,
     ended: bool,
-    /// Its ledger is where its owner's start is not known yet: what comes before the init is measured by the owner before.
-    unheard: bool,
 }
 
 /// How a bit stands with one worker's ledgers.
@@ -136,7 +134,7 @@ impl Weather {
     fn new(seed: u64) -> Self {
         let mut draw = Edges::new(seed);
         // Sometimes a ledger is not with its owner.
-        let holder = if draw.bits() % 2 == 0 { [0, 1, 2] } else { [0, 1, 0] };
+        let holder = if draw.bits().is_multiple_of(2) { [0, 1, 2] } else { [0, 1, 0] };
         let mut all = Weather {
             draw,
             now: 1,
@@ -178,7 +176,8 @@ impl Weather {
             });
         }
         let slots = Slots::new(me as u32 + 1, 1024, 1 << 60, self.draw.bits());
-        let tracker = Tracker::new(slots, 1024, ledger_of[me + 1]);
+        let mut tracker = Tracker::new(slots, 1024, Road::None).of_spout(true);
+        tracker.set_ledger(ledger_of[me + 1]);
         let edges = Edges::new(self.draw.bits());
         let acks = Acks::new(vec![tracker], ledgers, ledger_of, owner_at, vec![], vec![], edges, true, TIMEOUT);
         self.workers[me] = Some(Worker { acks, inputs: VecDeque::new(), works: Vec::new(), next_id: 0, seen: [0; WORKERS] });
@@ -212,6 +211,10 @@ impl Weather {
             }
             let way = Way { bit, notices: None, data: VecDeque::new(), control: VecDeque::new(), unconfirmed: Default::default() };
             self.ways.insert((me, other), way);
+        }
+        // Each gets credit from the other, which knows by then who it is.
+        for (me, other) in [(one, two), (two, one)] {
+            self.workers[me].as_mut().expect("both live").acks.hear_remote(remote(me, other));
         }
         self.joins_at.remove(&(one, two));
     }
@@ -262,8 +265,6 @@ impl Weather {
 
     fn open_tree(&mut self, me: usize) {
         let (now, id) = (self.now, self.trees.len() as u64);
-        let unheard =
-            self.holder[me] != me && self.workers[self.holder[me]].as_ref().is_none_or(|holder| holder.seen[me] != self.starts[me]);
         let worker = self.workers[me].as_mut().expect("alive");
         let Some(root) = worker.acks.open(0, worker.next_id, now) else { return };
         let tree = Tree {
@@ -275,7 +276,6 @@ impl Weather {
             was_cut: false,
             bits: 0,
             ended: false,
-            unheard,
         };
         worker.next_id += 1;
         self.trees.push(tree);
@@ -303,7 +303,7 @@ impl Weather {
         let n = if tuple.level < 3 { self.below(3) } else { 0 };
         let tree = &mut self.trees[tuple.tree];
         tree.unhandled -= 1;
-        if self.draw.bits() % 200 == 0 {
+        if self.draw.bits().is_multiple_of(200) {
             tree.failed_by_bolt = true;
             return self.workers[me].as_mut().expect("alive").acks.fail(tuple.root, Reason::Bolt, "no", now);
         }
@@ -468,7 +468,7 @@ fn whatever_is_lost_no_tree_is_acked_unseen_and_every_tree_ends() {
         let mut all = Weather::new(seed);
         (0..STORM).for_each(|_| all.step(true));
         (0..QUIET).for_each(|_| all.step(false));
-        let open: Vec<usize> = (0..all.trees.len()).filter(|tree| !all.trees[*tree].ended && !all.trees[*tree].unheard).collect();
+        let open: Vec<usize> = (0..all.trees.len()).filter(|tree| !all.trees[*tree].ended).collect();
         assert!(open.is_empty(), "seed {seed}: {} of {} trees are still open, the first begun at {}", open.len(), all.trees.len(), {
             all.trees[open[0]].begun
         });

@@ -22,6 +22,8 @@ pub(super) struct RemoteOut {
     /// Bit of the incarnation that was connected last.
     bit: u64,
     open: bool,
+    /// It has said something on this connection: it knows who is at this end.
+    heard: bool,
     /// Its connection ended without a goodbye, and it has not come back.
     cut: bool,
 }
@@ -137,6 +139,23 @@ impl Acks {
         }
     }
 
+    /// A loop of another worker has said something on its connection: ledgers there are ready for the trees of spouts here.
+    #[inline]
+    pub(crate) fn hear_remote(&mut self, remote: usize) {
+        let out = self.remote(remote as u16);
+        if out.open && !std::mem::replace(&mut out.heard, true) {
+            self.trackers.iter_mut().filter(|t| t.ledger == Road::Remote(remote as u16)).for_each(|t| t.ledger_is_heard(true));
+        }
+    }
+
+    /// False for a road to another worker that is not heard of.
+    pub(super) fn is_heard(&self, road: Road) -> bool {
+        match road {
+            Road::Remote(remote) => self.remotes.get(remote as usize).is_some_and(|out| out.heard),
+            _ => true,
+        }
+    }
+
     /// Control frames that a connection had and its other end may not have. Whole frames; before or after its end is seen, or the next one is
     /// there.
     #[cold]
@@ -158,7 +177,7 @@ impl Acks {
         if !std::mem::take(&mut out.open) {
             return;
         }
-        out.cut = !goodbye;
+        (out.cut, out.heard) = (!goodbye, false);
         let bit = out.bit;
         // Looked at anew by the next flush.
         (self.congested, self.staged) = (false, true);
@@ -166,6 +185,7 @@ impl Acks {
             self.lose_in_ledgers(bit, now_ns + self.gone.timeout_ns(), Reason::LinkLost, now_ns);
         }
         self.lose_ledgers(Road::Remote(remote as u16), Reason::LinkLost);
+        self.trackers.iter_mut().filter(|t| t.ledger == Road::Remote(remote as u16)).for_each(|t| t.ledger_is_heard(false));
     }
 
     /// The place is to be another's. What waits for it looks for a new road: [`Self::send_orphans`].
@@ -398,13 +418,16 @@ mod tests {
     fn an_owner_whose_ledger_is_elsewhere_fails_its_trees_when_that_is_cut_off_and_hears_what_it_may_have_missed() {
         // The owner's loop sends its inits to the other one, which has the ledger.
         let (mut owner, mut acker) = (spouts(), spouts());
+        owner.trackers[0].is_spout = true;
         owner.trackers[0].set_ledger(Road::Remote(0));
+        assert!(owner.trackers[0].full(), "it is not asked before the ledger is heard of");
         owner.ledger_of[1] = Road::Remote(0);
         acker.trackers.clear();
         acker.owner_at[1] = Road::Remote(0);
         let connect = |owner: &mut Acks, acker: &mut Acks| {
             owner.open_remote(0, 1);
             acker.open_remote(0, 2);
+            owner.hear_remote(0);
         };
         connect(&mut owner, &mut acker);
         let roots = begin(&mut owner, 0..3, 7, 0);
