@@ -11,6 +11,7 @@ use saetta_model::Name;
 use saetta_model::config::{Config, Owner, Source};
 use saetta_model::parallelism::Layout;
 use saetta_model::topology::{ComponentKind, ComponentSpec, FieldSpec, Format, Grouping, InputSpec, Resources, StreamSpec, TopologySpec};
+use saetta_transport::sim::{self, Faults, Wires};
 use saetta_transport::{Choice, Connection, Peer, Road};
 use saetta_tuple::rkyv::rancor::Failure;
 use saetta_tuple::{rkyv, tuple};
@@ -64,6 +65,10 @@ pub(crate) struct World {
     /// Trees spouts may still begin.
     pub(crate) gate: AtomicU64,
     pub(crate) begun: AtomicU64,
+    /// Trees of spouts that died before they heard of their end.
+    pub(crate) orphans: Mutex<BTreeSet<u64>>,
+    /// By tree: the worker whose spout began it, and its start number.
+    pub(crate) owners: Mutex<BTreeMap<u64, (usize, u64)>>,
     pub(crate) payload: AtomicU64,
     /// How often a tuple of this tree was handled by this component.
     pub(crate) seen: Mutex<BTreeMap<(&'static str, u64), u32>>,
@@ -103,7 +108,7 @@ impl World {
     }
 }
 
-struct Spout(Arc<World>);
+struct Spout(Arc<World>, (usize, u64));
 
 impl Component for Spout {
     fn ask(&mut self, calls: u32, cx: &mut Cx<'_>) -> Asked {
@@ -113,6 +118,7 @@ impl Component for Spout {
             }
             self.0.gate.fetch_sub(1, Ordering::Relaxed);
             let id = self.0.begun.fetch_add(1, Ordering::Relaxed);
+            self.0.owners.lock().unwrap().insert(id, self.1);
             let payload = vec![7; self.0.payload.load(Ordering::Relaxed) as usize];
             cx.emit_tracked(Some(0), id, &Item { id, payload });
             Ok(Progress::Busy)
@@ -154,6 +160,12 @@ impl Component for Bolt {
     }
 }
 
+/// What a test can cut.
+enum Wire {
+    Socket(OwnedFd),
+    Simulated(Wires),
+}
+
 /// One worker.
 pub(crate) struct Side {
     pub(crate) engine: Engine,
@@ -169,7 +181,11 @@ pub(crate) struct Cluster {
     ackers: Vec<usize>,
     pub(crate) sides: Vec<Option<Side>>,
     pub(crate) starts: Vec<u64>,
-    wires: BTreeMap<(usize, usize), OwnedFd>,
+    wires: BTreeMap<(usize, usize), Vec<Wire>>,
+    /// Links are simulated: bytes take so long, one way.
+    pub(crate) delay: Option<Duration>,
+    /// Highest start of each that a worker was linked with.
+    known: BTreeMap<(usize, usize), u64>,
 }
 
 fn name(text: &str) -> Name {
@@ -194,6 +210,8 @@ impl Cluster {
             sides: (0..n_workers).map(|_| None).collect(),
             starts: vec![0; n_workers],
             wires: BTreeMap::new(),
+            delay: None,
+            known: BTreeMap::new(),
         };
         (0..n_workers).for_each(|worker| cluster.start(worker));
         cluster
@@ -276,13 +294,13 @@ impl Cluster {
         let (own, remotes) = self.places(&layout, worker);
         let checks: Vec<fn(&[u8]) -> bool> = vec![saetta_tuple::check::<Item>, saetta_tuple::check::<Late>];
         let components = self.parts.iter().map(|part| {
-            let (id, world) = (part.id, self.world.clone());
+            let (id, world, owner) = (part.id, self.world.clone(), (worker, self.starts[worker]));
             let is_spout = part.items.is_empty() && part.lates.is_empty();
             ProgramComponent {
                 dead_letters: None,
                 factory: Arc::new(move || {
                     let world = world.clone();
-                    if is_spout { Box::new(Spout(world)) } else { Box::new(Bolt { id, world }) }
+                    if is_spout { Box::new(Spout(world, owner)) } else { Box::new(Bolt { id, world }) }
                 }),
                 tags: vec![TypeId::of::<Item>(), TypeId::of::<Late>()],
                 checks: checks.clone(),
@@ -318,24 +336,39 @@ impl Cluster {
     }
 
     fn join_road(&mut self, one: usize, two: usize, road: Road) {
-        let door = TcpListener::bind("127.0.0.1:0").unwrap();
-        let dialled = TcpStream::connect(door.local_addr().unwrap()).unwrap();
-        let (accepted, _) = door.accept().unwrap();
-        if road == Road::Data {
-            self.wires.insert((one.min(two), one.max(two)), dialled.try_clone().unwrap().into());
-        }
-        for (to, other, socket) in [(one, two, dialled), (two, one, accepted)] {
+        let (first, second, wire) = match self.delay {
+            Some(delay) => {
+                let faults = Faults { delay_ns: delay.as_nanos() as u64, ..Faults::default() };
+                let (first, second, wires) = sim::pair(faults.clone(), faults);
+                (Connection::Simulated(first), Connection::Simulated(second), Wire::Simulated(wires))
+            }
+            None => {
+                let door = TcpListener::bind("127.0.0.1:0").unwrap();
+                let dialled = TcpStream::connect(door.local_addr().unwrap()).unwrap();
+                let (accepted, _) = door.accept().unwrap();
+                let wire = Wire::Socket(dialled.try_clone().unwrap().into());
+                (Connection::Socket(dialled.into()), Connection::Socket(accepted.into()), wire)
+            }
+        };
+        self.wires.entry((one.min(two), one.max(two))).or_default().push(wire);
+        for (to, other, connection) in [(one, two, first), (two, one, second)] {
+            // As a watchdog that sees a later start.
+            let start = self.starts[other];
+            let known = self.known.insert((to, other), start).unwrap_or(start);
+            for gone in known.max(start.saturating_sub(2))..start {
+                self.say(to, Command::Lost { placement: placement(other), start: gone, index: other as u32 });
+            }
             let peer = Peer {
                 placement: placement(other),
-                start: self.starts[other],
+                start,
                 index: other as u32,
                 local_loop: 0,
                 remote_loop: 0,
+                road,
                 local_ring_bytes: 64 << 10,
                 remote_ring_bytes: 64 << 10,
-                road,
             };
-            self.say(to, Command::AddLink { connection: Connection::Socket(socket.into()), peer });
+            self.say(to, Command::AddLink { connection, peer });
         }
     }
 
@@ -345,10 +378,29 @@ impl Cluster {
         }
     }
 
-    /// Resets the link of two workers: what is on it is lost.
+    /// Cuts the link of two workers: what they write from now on is lost, and over loopback what is on it as well.
     pub(crate) fn cut(&mut self, one: usize, two: usize) {
-        let wire = self.wires.remove(&(one.min(two), one.max(two))).expect("joined");
-        rustix::net::connect_unspec(&wire).unwrap();
+        for wire in self.wires.remove(&(one.min(two), one.max(two))).expect("joined") {
+            match wire {
+                Wire::Socket(fd) => drop(rustix::net::connect_unspec(&fd)),
+                Wire::Simulated(wires) => {
+                    wires.cut();
+                    wires.change(|there| there.black_hole_at = None, |back| back.black_hole_at = None);
+                }
+            }
+        }
+    }
+
+    /// From now on a simulated link takes what it is given, and nothing of it arrives.
+    pub(crate) fn swallow(&mut self, one: usize, two: usize) {
+        for wire in &self.wires[&(one.min(two), one.max(two))] {
+            let Wire::Simulated(wires) = wire else { panic!("only a simulated link does that") };
+            wires.change(|there| there.black_hole_at = Some(0), |back| back.black_hole_at = Some(0));
+        }
+    }
+
+    pub(crate) fn is_joined(&self, one: usize, two: usize) -> bool {
+        self.wires.contains_key(&(one.min(two), one.max(two)))
     }
 
     /// A worker dies, and its links with it.
@@ -356,6 +408,11 @@ impl Cluster {
         let keys: Vec<_> = self.wires.keys().copied().filter(|(one, two)| *one == worker || *two == worker).collect();
         keys.into_iter().for_each(|(one, two)| self.cut(one, two));
         self.sides[worker] = None;
+        self.known.retain(|(me, _), _| *me != worker);
+        let (acked, failed) = (self.world.acked.lock().unwrap(), self.world.failed.lock().unwrap());
+        let owners = self.world.owners.lock().unwrap();
+        let open = owners.iter().filter(|(id, owner)| owner.0 == worker && !acked.contains(id) && !failed.contains_key(id));
+        self.world.orphans.lock().unwrap().extend(open.map(|(id, _)| *id));
     }
 
     /// All others hear that this start of the worker is gone for good.
@@ -391,6 +448,19 @@ impl Cluster {
     /// Begins so many trees.
     pub(crate) fn emit(&self, n: u64) {
         self.world.gate.fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// Trees begun.
+    pub(crate) fn trees(&self) -> usize {
+        self.world.owners.lock().unwrap().len()
+    }
+
+    /// Trees whose spout lives and that have not ended.
+    pub(crate) fn open(&self) -> Vec<u64> {
+        let World { owners, acked, failed, orphans, .. } = &*self.world;
+        let (acked, failed, orphans) = (acked.lock().unwrap(), failed.lock().unwrap(), orphans.lock().unwrap());
+        let is_open = |id: &&u64| !acked.contains(id) && !failed.contains_key(id) && !orphans.contains(id);
+        owners.lock().unwrap().keys().filter(is_open).copied().collect()
     }
 
     /// What the worker's loop counts.
