@@ -467,22 +467,12 @@ impl<'a> Builder<'a> {
             let mut loops: Vec<(u64, u32)> = self.plan.remotes.iter().map(|r| (r.placement, r.on_loop)).collect();
             loops.sort_unstable();
             loops.dedup();
-<<<<<<< HEAD
             let ring = saetta_transport::RING_BYTES_DEFAULT;
             let shared = if options.share_memory { 2 * ring } else { 0 };
             let tls = if options.tls { saetta_transport::TLS_MEMORY_MAX } else { 0 };
             let road = saetta_transport::link_memory_bytes(ring, ring) + shared + tls;
-            all.push(("links", (n_loops * loops.len() * 2 * road) as u64));
-=======
-            all.push((
-                "links",
-                n_loops as u64
-                    * loops.len() as u64
-                    * (saetta_transport::link_memory_bytes(saetta_transport::RING_BYTES_DEFAULT, saetta_transport::RING_BYTES_DEFAULT)
-                        + CONTROL_STAGING_BYTES_MAX
-                        + OWED_BYTES_MAX) as u64,
-            ));
->>>>>>> 134678f (engine: a connection that acks came by and that is cut counts as its worker's loss, for as long as it is cut)
+            let link = 2 * road + CONTROL_STAGING_BYTES_MAX + OWED_BYTES_MAX;
+            all.push(("links", (n_loops * loops.len() * link) as u64));
         }
         all
     }

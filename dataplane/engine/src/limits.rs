@@ -20,7 +20,7 @@ pub const LINK_RUN_NS: u64 = 200_000;
 /// Items pulled from one `emit_from` iterator per turn.
 pub const PULL_ITEMS_MAX: u32 = 256;
 /// Frame bytes staged for one remote loop before its emitters keep their frames.
-pub const REMOTE_STAGING_BYTES_MAX: usize = 256 << 10;
+pub const REMOTE_STAGING_BYTES_MAX: usize = 64 << 10;
 /// Commands waiting for one loop; a sender waits beyond it.
 pub const COMMANDS_MAX: usize = 1024;
 /// Bytes of a control ring between two loops of a worker: acks and the like, consumed before anything else.

@@ -36,9 +36,9 @@ const DROP_STEP: Duration = Duration::from_millis(10);
 /// Longest single wait, whatever the caller asks.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 /// Frame bytes that wait for more while the loop has more to send: a system call carries many tuples then.
-const HOLD_BYTES: usize = 32 << 10;
+const HOLD_BYTES: usize = 64 << 10;
 /// Longest time they wait.
-const HOLD_NS: u64 = 20_000;
+const HOLD_NS: u64 = 40_000;
 
 /// What sockets are carried by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
