@@ -106,7 +106,7 @@ impl Workers {
             let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
             let address = place.end.as_ref().map_or("127.0.0.1", |end| end.address);
             assignment.hosts.insert(node.clone(), address.to_owned());
-            let (slot, id) = (SlotId { node, port }, 16 + u64::from(index));
+            let (slot, id) = (SlotId { node, port }, (u64::from(std::process::id()) << 16) + u64::from(index) + 1);
             assignment.workers.push(Placement { slot, id, index, cores: vec![core], share: 1, executors });
         }
         let record = TopologyRecord {

@@ -89,6 +89,8 @@ pub struct Carrier {
     ended: Vec<(LinkId, LinkEnd)>,
     /// Places of links that are looked at in every poll: nothing says when they have something.
     looked_at: Vec<usize>,
+    /// io_uring: links whose next receive is due.
+    to_receive: Vec<LinkId>,
     /// epoll: places that have more to read.
     readable: Vec<usize>,
     completions: Vec<Completion>,
@@ -124,6 +126,7 @@ impl Carrier {
             ready: Vec::with_capacity(SLOTS_MAX),
             ended: Vec::new(),
             looked_at: Vec::new(),
+            to_receive: Vec::new(),
             readable: Vec::new(),
             completions: Vec::new(),
             edges: Vec::new(),
@@ -290,7 +293,11 @@ impl Carrier {
         self.submit((self.counters.frame_bytes_out - before) as usize)
     }
 
+    /// Receives go in behind sends: one that finds nothing costs the kernel as much as half a send, and the peer waits for the send.
     fn submit(&mut self, work: usize) -> usize {
+        for id in std::mem::take(&mut self.to_receive) {
+            self.receive(id);
+        }
         if let Sockets::Uring(uring) = &mut self.sockets
             && uring.has_submissions()
         {
@@ -672,9 +679,16 @@ impl Carrier {
         }
     }
 
-    /// io_uring: the next receive. Elsewhere somebody looks anyway.
+    /// io_uring: the next receive is due. Elsewhere somebody looks anyway.
     fn read_on(&mut self, place: usize) {
-        let slot = self.slots[place].as_deref_mut().expect("live");
+        let slot = self.slots[place].as_deref().expect("live");
+        if matches!((&self.sockets, &slot.pipe), (Sockets::Uring(_), Pipe::Stream(_))) {
+            self.to_receive.push(slot.id);
+        }
+    }
+
+    fn receive(&mut self, id: LinkId) {
+        let Some(slot) = live_mut(&mut self.slots, id) else { return };
         if let (Sockets::Uring(uring), Pipe::Stream(inflow), Some(socket)) = (&mut self.sockets, &mut slot.pipe, &slot.socket)
             && !slot.held.receiving
         {

@@ -32,6 +32,10 @@ impl Inflow {
     pub(super) fn release(&mut self, bytes: usize) {
         self.tail += bytes as u64;
         assert!(self.tail <= self.head, "no more than the window");
+        if self.tail == self.head {
+            // The memory that was used last is the one in the cache.
+            (self.tail, self.head) = (0, 0);
+        }
     }
 
     /// Room behind the window. Never none between two segments: a whole one is at most half the ring.
