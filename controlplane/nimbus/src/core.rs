@@ -460,7 +460,8 @@ impl Core {
                 }
             };
             taken.extend(plan.slots.values().map(|slot| (slot.clone(), id.clone())));
-            let Built { assignment, mut notes } = round::build(record, &layout, plan, &kept, &cluster.supervisors, now.wall_ms, random);
+            let Built { assignment, mut notes } =
+                round::build(record, &layout, plan, &kept, previous, &cluster.supervisors, now.wall_ms, random);
             if plan.unplaced > 0 {
                 notes.push(format!("{} of {} executors have no slot; free slots or add a supervisor", plan.unplaced, layout.n_executors()));
             }

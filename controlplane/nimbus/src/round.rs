@@ -78,13 +78,18 @@ pub struct Built {
     pub notes: Vec<String>,
 }
 
+/// Indices that workers tell apart where they name each other by bits: two starts of each have bits of their own.
+const INDICES: u32 = 32;
+
 /// Makes the assignment. A slot that stays keeps its placement id, index and start times; a new one gets a random id and the
-/// smallest free index.
+/// smallest free index, of those below [`INDICES`] that nobody had in the `previous` one if there is one: by its index a lost worker is known for a while.
+#[expect(clippy::too_many_arguments, reason = "called in one place")]
 pub fn build(
     record: &TopologyRecord,
     layout: &Layout,
     plan: &saetta_sched_host::TopologyPlan,
     kept: &Assignment,
+    previous: Option<&Assignment>,
     supervisors: &Supervisors,
     wall_ms: u64,
     random: &mut dyn FnMut() -> u64,
@@ -109,7 +114,9 @@ pub fn build(
         assignment.hosts.insert(slot.node.clone(), host.cloned().unwrap_or_default());
         let index = before.map_or_else(
             || {
-                let free = (0..).find(|i| !indices.contains(i)).expect("there are more numbers than slots");
+                let unused =
+                    (0..INDICES).find(|i| !indices.contains(i) && previous.is_none_or(|b| b.workers.iter().all(|p| p.index != *i)));
+                let free = unused.or_else(|| (0..).find(|i| !indices.contains(i))).expect("there are more numbers than slots");
                 indices.insert(free);
                 free
             },
