@@ -306,6 +306,10 @@ impl CoreLoop {
                 .flatten()
                 .filter(|l| !carrier.drained(*l))
                 .count();
+            let counters = carrier.counters();
+            self.stats.link_calls.store(counters.calls, Ordering::Relaxed);
+            self.stats.link_bytes_in.store(counters.frame_bytes_in, Ordering::Relaxed);
+            self.stats.link_bytes_copied.store(counters.bytes_copied, Ordering::Relaxed);
         }
         self.stats.pending_trees.store(self.io.acks.pending(), Ordering::Relaxed);
         self.stats.trees_dropped.store(self.io.acks.dropped, Ordering::Relaxed);

@@ -71,6 +71,12 @@ pub struct LoopStats {
     pub trees_lost: AtomicU64,
     /// As `trees_lost`, for up to a message timeout after it, because something came of them that named the lost worker.
     pub trees_lost_later: AtomicU64,
+    /// System calls made for links.
+    pub link_calls: AtomicU64,
+    /// Frame bytes that came over links.
+    pub link_bytes_in: AtomicU64,
+    /// Of them, those that were copied between receiving and executing: of frames in pieces.
+    pub link_bytes_copied: AtomicU64,
     /// Every task of the loop has ended and nothing waits.
     pub ended: AtomicBool,
     /// The kernel's id of the loop's thread; 0 before it runs and after.

@@ -10,7 +10,9 @@ use crate::peers::{Gone, Peers};
 use crate::rate::Rate;
 use crate::supervisor::{Event, Supervisor};
 use crate::{WorkerArgs, WorkerError, log, place};
-use saetta_engine::{Command, Engine, EnginePlan, ErrorReport, ExecutorStats, HowEnded, Options, Program, RemoteExecutor, Running};
+use saetta_engine::{
+    Command, Engine, EnginePlan, ErrorReport, ExecutorStats, HowEnded, LoopStats, Options, Program, RemoteExecutor, Running, Shared,
+};
 use saetta_model::Name;
 use saetta_model::assignment::{Assignment, Placement};
 use saetta_model::beat::ExecutorBeat;
@@ -27,7 +29,7 @@ use sha2::{Digest as _, Sha256};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Longest wait between two looks at counters; what wakes the watchdog earlier is a descriptor.
@@ -479,9 +481,10 @@ impl Watchdog {
             log::info(&self.topology, "stopped; a peer did not answer the goodbye");
             return Ok(());
         }
+        let shared = self.running.shared.clone();
         match self.running.stop() {
             Ok(_) => {
-                log::info(&self.topology, "stopped");
+                log::info(&self.topology, &format!("stopped{}", carried(&shared)));
                 Ok(())
             }
             Err(report) => Err(fatal(report)),
@@ -544,6 +547,14 @@ impl Watchdog {
         let all = stuck.flat_map(|l| self.running.shared.loops[l].executors.iter()).map(|e| format!("{}{}", e.component, e.id));
         all.collect::<Vec<_>>().join(", ")
     }
+}
+
+/// What came over links and what that took, all loops together; empty without links.
+fn carried(shared: &Shared) -> String {
+    let sum = |of: fn(&LoopStats) -> &AtomicU64| shared.loops.iter().map(|l| of(l).load(Ordering::Relaxed)).sum::<u64>();
+    let (calls, bytes, copied) = (sum(|l| &l.link_calls), sum(|l| &l.link_bytes_in), sum(|l| &l.link_bytes_copied));
+    let text = |_| format!("; links: {calls} system calls, {bytes} bytes in, {copied} copied");
+    shared.carrier.get().map_or_else(String::new, text)
 }
 
 /// A reason on one line, for the caller's last word.
