@@ -38,6 +38,19 @@ impl Carrier {
         [("transport.carrier", carrier), ("transport.memory", memory)].into_iter().filter(|(key, _)| find(key).is_some())
     }
 
+    /// Fails unless it is what the workers use. Shared memory is beside whatever carries their sockets.
+    fn check(self, workers: &Workers) -> Result<()> {
+        let wanted = match self {
+            Carrier::Memory => return Ok(()),
+            Carrier::Uring => "io_uring",
+            Carrier::Epoll => "epoll",
+        };
+        match workers.carriers().find(|in_use| *in_use != wanted) {
+            Some(other) => Err(format!("a worker's links go by {other:?}, not by {wanted}").into()),
+            None => Ok(()),
+        }
+    }
+
     /// Whether this version can be told to use it.
     fn is_known(self) -> bool {
         match self {
@@ -80,6 +93,7 @@ fn start(o: &Options, carrier: Carrier, wire: Option<&Veth>, load: Load, times: 
 fn round_trip(o: &Options, carrier: Carrier, rounds: u64) -> Result<Latency> {
     let mut workers = start(o, carrier, None, Load::Ping, &[("rounds", rounds)])?;
     let latency = from_text(&workers.file(FIGURES)?)?;
+    carrier.check(&workers)?;
     workers.stop()?;
     Ok(latency)
 }
@@ -101,13 +115,25 @@ fn stream(
     let mut figures = meanwhile(&mut workers)?;
     let a_second: f64 = workers.file(FIGURES)?.parse()?;
     let cpu = (workers.cpu()? - cpu).as_secs_f64() / began.elapsed().as_secs_f64();
-    workers.stop()?;
+    carrier.check(&workers)?;
+    let logs = workers.stop()?;
+    let copied = logs
+        .iter()
+        .map(|log| copied(log))
+        .sum::<Option<u64>>()
+        .ok_or_else(|| format!("a worker does not say what its links copied: {}", logs.concat()))?;
+    figures.insert("copied", copied as f64);
     figures.insert("millions", a_second / 1e6);
     figures.insert("cpu_ns", cpu * 1e9 / a_second);
     if let Some(calls) = figures.get("calls_per_sec").copied() {
         figures.insert("calls", calls / a_second);
     }
     Ok(figures)
+}
+
+/// Bytes that a worker's links have copied between receiving and executing, as the last line of its log says.
+fn copied(log: &str) -> Option<u64> {
+    log.lines().find_map(|line| line.strip_suffix(" copied")?.rsplit(' ').next()?.parse().ok())
 }
 
 /// What seven peers have while an eighth runs, and while it is stopped.
@@ -197,7 +223,9 @@ pub(crate) fn declare(run: &mut SuiteRun<'_>) -> Result<()> {
             run.case("veth, stream", move |o| stream(o, Carrier::Uring, Some(&small), Load::Small, plain));
             run.case("veth, pages", move |o| stream(o, Carrier::Uring, Some(&wire), Load::Large, plain));
             for (name, case) in [("100 bytes", "veth, stream"), ("4 KiB", "veth, pages")] {
-                run.row(RowSpec::new(&format!("io_uring TCP, stream, {name}, MTU 1500"), "M tuples/s", Better::Higher, case, "millions"));
+                let (what, unit) = (format!("io_uring TCP, stream, {name}, MTU 1500"), "M tuples/s");
+                run.row(RowSpec::new(&what, unit, Better::Higher, case, "millions"));
+                run.row(RowSpec::new(&format!("{what}: copied"), "bytes", Better::Lower, case, "copied").target(0.0));
             }
         }
         Err(e) => eprintln!("no rows over a wire of MTU 1500: {e}"),
@@ -256,5 +284,13 @@ mod tests {
             Some(4711.0)
         );
         assert_eq!(strace_total("strace: attach: Operation not permitted\n"), None);
+    }
+
+    #[test]
+    fn what_links_copied_is_read_from_the_last_line_of_a_log() {
+        let log =
+            "12:00 worker bench-1-1: stopping: told\n12:00 worker bench-1-1: stopped; links: 7 system calls, 4711 bytes in, 42 copied\n";
+        assert_eq!(copied(log), Some(42));
+        assert_eq!(copied("12:00 worker bench-1-1: stopped\n"), None);
     }
 }

@@ -70,6 +70,8 @@ struct Seat {
     boot: Vec<u8>,
     /// Newest counters.
     beat: Vec<ExecutorBeat>,
+    /// What its links over sockets go by, as it says.
+    carrier: String,
     errors: Vec<String>,
 }
 
@@ -202,6 +204,11 @@ impl Workers {
         Ok(Duration::from_nanos(sum))
     }
 
+    /// What the workers' links over sockets go by, in the order of the places.
+    pub(crate) fn carriers(&self) -> impl Iterator<Item = &str> {
+        self.seats.iter().map(|seat| seat.carrier.as_str())
+    }
+
     /// Ends all of them in order, and returns their logs.
     ///
     /// # Errors
@@ -257,7 +264,7 @@ impl Seat {
             .stderr(out)
             .spawn()?;
         child.stdin.take().ok_or("no pipe for the key")?.write_all(&KEY)?;
-        Ok(Seat { child, log, listener, stream: None, boot, beat: Vec::new(), errors: Vec::new() })
+        Ok(Seat { child, log, listener, stream: None, boot, beat: Vec::new(), carrier: String::new(), errors: Vec::new() })
     }
 
     /// Takes what the worker has said, and answers its hello. Never waits.
@@ -285,7 +292,7 @@ impl Seat {
             bytes.drain(..n);
             match message {
                 FromWorker::Hello { .. } => stream.write_all(&self.boot)?,
-                FromWorker::Beat { executors, .. } => self.beat = executors,
+                FromWorker::Beat { executors, carrier, .. } => (self.beat, self.carrier) = (executors, carrier),
                 // A host that takes a core away for a second looks like user code that holds up its loop: noise, which the sample shows anyway.
                 FromWorker::Error { text, .. } if text.contains("stands still") => {}
                 FromWorker::Error { component, text } => self.errors.push(format!("{component}: {text}")),
