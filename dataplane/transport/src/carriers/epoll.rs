@@ -1,7 +1,7 @@
 //! What a carrier asks of epoll, where io_uring cannot be had: edges of readiness, then non-blocking receives and sends.
 //!
 //! Before: `mod.rs` has links over sockets. After: it knows which may be read or written. Registered once for both, edge-triggered: a socket is
-//! read until it gave less than it was asked for, and written until it took less.
+//! read until it gave less than it was asked for, or to its end once that is known to come, and written until it took less.
 
 use crate::carrier::LinkId;
 use rustix::event::{Timespec, epoll};
@@ -22,6 +22,8 @@ pub(super) struct Edge {
     pub(super) link: LinkId,
     pub(super) readable: bool,
     pub(super) writable: bool,
+    /// The peer writes no more, or the socket has failed.
+    pub(super) hung_up: bool,
 }
 
 /// See the head of this file.
@@ -75,6 +77,7 @@ impl Epoll {
                 link: LinkId::from_bits(data as u32),
                 readable: flags.intersects(epoll::EventFlags::IN | end),
                 writable: flags.intersects(epoll::EventFlags::OUT | end),
+                hung_up: flags.intersects(end),
             });
         }
     }

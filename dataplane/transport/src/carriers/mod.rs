@@ -484,7 +484,7 @@ impl Carrier {
         epoll.look(&mut edges);
         for edge in edges.drain(..) {
             let Some(slot) = live_mut(&mut self.slots, edge.link) else { continue };
-            slot.hung_up |= edge.readable && !matches!(slot.pipe, Pipe::Stream(_));
+            slot.hung_up |= edge.hung_up || (edge.readable && !matches!(slot.pipe, Pipe::Stream(_)));
             if edge.readable && !slot.readable && matches!(slot.pipe, Pipe::Stream(_)) {
                 slot.readable = true;
                 self.readable.push(edge.link.place());
@@ -522,8 +522,9 @@ impl Carrier {
         let result = epoll.receive(socket.as_fd(), room);
         match &result {
             Ok(None) => slot.readable = false,
-            // A stream that gave less than was asked for has no more; what comes later makes a new edge. Its end is seen by reading on.
-            Ok(Some(n)) => slot.readable = *n == asked || *n == 0,
+            // A stream that gave less than was asked for has no more; what comes later makes a new edge. An end that came with the bytes
+            // does not: it is seen by reading on.
+            Ok(Some(n)) => slot.readable = *n == asked || *n == 0 || slot.hung_up,
             Err(e) if e.kind() == io::ErrorKind::OutOfMemory => {
                 self.counters.retries += 1;
                 return 0;

@@ -157,7 +157,7 @@ pub(super) struct Slot {
     pub(super) send_failed: Option<Lost>,
     /// epoll: the socket may have more to read than was read.
     pub(super) readable: bool,
-    /// The peer's end of the socket is closed, where the socket carries no bytes.
+    /// The peer's end of the socket is closed. Not noticed by io_uring where the socket carries bytes: there a receive tells.
     pub(super) hung_up: bool,
     /// Listed in `Carrier::ready`.
     pub(super) listed: bool,
