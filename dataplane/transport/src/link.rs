@@ -132,6 +132,12 @@ pub enum Lost {
     /// Peer: its process ended or dropped the socket.
     #[error("the peer closed the connection without a goodbye")]
     EndOfStream,
+    /// Peer: as above, after its goodbye and before it had counted what it was sent.
+    #[error("the peer closed the connection after its goodbye, with {bytes} frame bytes not counted")]
+    Uncounted {
+        /// Staged and not counted.
+        bytes: u64,
+    },
     /// Environment.
     #[error("{what}: {error}")]
     Io {
@@ -599,9 +605,17 @@ impl Link {
         }
     }
 
-    /// The peer's stream has ended. Returns true when that is the orderly end of the link.
+    /// The peer's stream has ended. Returns true when that is the orderly end of the link: it said goodbye and counts all we staged.
     pub fn end_of_stream(&self) -> bool {
-        self.goodbye_received
+        self.goodbye_received && self.confirmed_bytes == self.staged_bytes
+    }
+
+    /// The peer's stream has ended, and not in order.
+    pub(crate) fn lost_at_end_of_stream(&self) -> Lost {
+        match self.goodbye_received {
+            true => Lost::Uncounted { bytes: self.staged_bytes - self.confirmed_bytes },
+            false => Lost::EndOfStream,
+        }
     }
 
     /// Both sides have said goodbye, all is written and counted: nothing more will come.

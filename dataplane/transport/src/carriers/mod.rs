@@ -580,7 +580,7 @@ impl Carrier {
         match result {
             Ok(Some(0)) | Err(_) if slot.link.end_of_stream() => self.end(place, None),
             Ok(Some(0)) => {
-                let lost = slot.send_failed.take().unwrap_or(Lost::EndOfStream);
+                let lost = slot.send_failed.take().unwrap_or_else(|| slot.link.lost_at_end_of_stream());
                 self.end(place, Some(lost));
             }
             Ok(Some(n)) if slot.tls.is_some() => self.received_sealed(place, n, inbound),
@@ -836,7 +836,7 @@ impl Carrier {
         }
         match &lost {
             Some(Lost::Crc { .. }) => self.counters.crc_errors += 1,
-            None | Some(Lost::Silent { .. } | Lost::EndOfStream | Lost::Io { .. } | Lost::ClosedHere) => {}
+            None | Some(Lost::Silent { .. } | Lost::EndOfStream | Lost::Uncounted { .. } | Lost::Io { .. } | Lost::ClosedHere) => {}
             Some(_) => self.counters.protocol_errors += 1,
         }
         let how = lost.map_or(Ending::Goodbye, |lost| Ending::Lost { reason: lost.to_string() });
