@@ -565,6 +565,11 @@ impl Carrier {
         self.counters.recvs += 1;
         self.slots[place].as_deref_mut().expect("live").link.heard(now_ns);
         self.take_segments(place, inbound);
+        self.looked_through(place, full);
+    }
+
+    /// Segments were taken off a link's shared ring, those that are whole.
+    fn looked_through(&mut self, place: usize, full: bool) {
         if let Some(Slot { pipe: Pipe::Memory(memory), closing: false, .. }) = self.slots[place].as_deref_mut() {
             memory.partial = memory.pair.inn.readable().map_or(0, <[u8]>::len);
             if full {
@@ -804,6 +809,8 @@ impl Carrier {
                 slot.link.heard(now_ns);
                 self.take_segments(place, inbound);
                 self.read_tls(place, inbound);
+                // What was full may have been so all the while.
+                self.looked_through(place, true);
             }
         }
     }
