@@ -97,8 +97,8 @@ impl Wires {
 }
 
 impl End {
-    /// Writes what there is room for. 0 = none now.
-    pub(crate) fn write(&mut self, bytes: &[u8], now_ns: u64) -> io::Result<usize> {
+    /// Writes what there is room for. 0 = none now. Errors: the other end is gone.
+    pub fn write(&mut self, bytes: &[u8], now_ns: u64) -> io::Result<usize> {
         let mut d = lock(&self.out);
         let d = &mut *d;
         if d.deaf {
@@ -120,8 +120,8 @@ impl End {
         Ok(n)
     }
 
-    /// Reads what has arrived. `None` = nothing now; 0 = the end of the stream.
-    pub(crate) fn read(&mut self, into: &mut [u8], now_ns: u64) -> io::Result<Option<usize>> {
+    /// Reads what has arrived. `None` = nothing now; 0 = the end of the stream. Errors: a reset.
+    pub fn read(&mut self, into: &mut [u8], now_ns: u64) -> io::Result<Option<usize>> {
         let mut d = lock(&self.inn);
         let d = &mut *d;
         if d.faults.reader_stopped {
