@@ -287,7 +287,8 @@ impl World {
         (w, a, b, wires)
     }
 
-    /// A link with such wires. Small buffers in the wires are small ones of the sockets too.
+    /// A link with such wires. Small buffers in the wires are small ones of the sockets too: their sending ones,
+    /// since a small receiving one is a wait for the timers of TCP.
     pub fn wire(&mut self, a: usize, b: usize, there: Faults, back: Faults) -> (At, At, Wires) {
         let small = there.buffer_bytes.max(back.buffer_bytes);
         let (first, second, wires) = sim::pair(there, back);
@@ -302,7 +303,6 @@ impl World {
                 if small > 0 {
                     for s in [&a, &b, &at_a, &at_b] {
                         rustix::net::sockopt::set_socket_send_buffer_size(s, small).unwrap();
-                        rustix::net::sockopt::set_socket_recv_buffer_size(s, small).unwrap();
                     }
                 }
                 self.relays.push(Relay {
