@@ -166,7 +166,10 @@ impl Header {
 
 /// CRC32C of a whole segment, its own four bytes left out.
 pub fn segment_crc(segment: &[u8]) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(&segment[..28]), &segment[HEADER_BYTES..])
+    let mut crc = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
+    crc.update(&segment[..28]);
+    crc.update(&segment[HEADER_BYTES..]);
+    crc.finalize() as u32
 }
 
 /// Writes one credit entry.
