@@ -94,8 +94,13 @@ pub fn linked() -> ((Connection, Peer), (Connection, Peer)) {
 }
 
 pub fn linked_with(one: Identity, two: Identity) -> ((Connection, Peer), (Connection, Peer)) {
+    linked_under(one, two, false)
+}
+
+/// With or without TLS.
+pub fn linked_under(one: Identity, two: Identity, tls: bool) -> ((Connection, Peer), (Connection, Peer)) {
     let placement = two.placement;
-    let (mut a, mut b) = (connector_with(key(1), one), connector_with(key(1), two));
+    let (mut a, mut b) = (connector_under(key(1), one, tls), connector_under(key(1), two, tls));
     a.set_targets(&[target(placement, b.local_addr())]);
     let mut events = turn_until(&mut [&mut a, &mut b], |e| !e[0].is_empty() && !e[1].is_empty());
     match (events[0].remove(0), events[1].remove(0)) {

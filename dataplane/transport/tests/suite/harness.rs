@@ -3,7 +3,7 @@
 //! Before: a case says what happens. After: what each side was told, and [`World::account`], which knows what it should have been.
 //! Nothing here waits by sleeping: a condition is turned for until it holds, time passes when the case says so.
 
-use crate::common::{PATIENCE, each, frame};
+use crate::common::{PATIENCE, each, frame, identity, linked_under};
 use saetta_ring::{Sleeper, shared};
 use saetta_transport::sim::{self, Faults, Wires};
 use saetta_transport::*;
@@ -34,18 +34,22 @@ pub enum Kind {
     Epoll,
     Memory,
     Simulated,
+    /// TLS over what `Uring` is.
+    Tls,
+    /// TLS over epoll.
+    TlsEpoll,
 }
 
 impl Kind {
     pub fn carrier(self) -> Carrier {
         let refused = REFUSED.load(Ordering::Relaxed);
         let choice = match self {
-            Kind::Epoll => Choice::Epoll,
-            Kind::Uring if !refused => Choice::Uring,
+            Kind::Epoll | Kind::TlsEpoll => Choice::Epoll,
+            Kind::Uring | Kind::Tls if !refused => Choice::Uring,
             _ => Choice::Auto,
         };
         let carrier = Carrier::open(choice).unwrap();
-        assert_eq!(carrier.kind(), if refused || self == Kind::Epoll { "epoll" } else { "io_uring" });
+        assert_eq!(carrier.kind(), if refused || choice == Choice::Epoll { "epoll" } else { "io_uring" });
         carrier
     }
 }
@@ -69,6 +73,11 @@ fn socket(stream: TcpStream) -> Connection {
 fn connections(kind: Kind, wakes: [&Sleeper; 2], rings: [u32; 2]) -> [Connection; 2] {
     match kind {
         Kind::Uring | Kind::Epoll => tcp().map(socket),
+        Kind::Tls | Kind::TlsEpoll => {
+            let [one, two] = [0, 1].map(|i| Identity { ring_bytes: rings[i], ..identity(i as u64 + 1) });
+            let ((a, _), (b, _)) = linked_under(one, two, true);
+            [a, b]
+        }
         Kind::Simulated => {
             let (a, b, _) = sim::pair(Faults::default(), Faults::default());
             [Connection::Simulated(a), Connection::Simulated(b)]
@@ -293,7 +302,7 @@ impl World {
         let small = there.buffer_bytes.max(back.buffer_bytes);
         let (first, second, wires) = sim::pair(there, back);
         let [to_b, to_a] = match self.kind {
-            Kind::Memory => unreachable!("memory has no byte stream"),
+            Kind::Memory | Kind::Tls | Kind::TlsEpoll => unreachable!("its bytes are no segments"),
             Kind::Simulated => [Connection::Simulated(first), Connection::Simulated(second)],
             Kind::Uring | Kind::Epoll => {
                 let ([a, at_a], [b, at_b]) = (tcp(), tcp());
@@ -320,7 +329,7 @@ impl World {
     pub fn by_hand(kind: Kind) -> (Self, At, Hand) {
         let mut w = World::new(kind, 1);
         let (end, hand) = match kind {
-            Kind::Memory => unreachable!("memory has no byte stream"),
+            Kind::Memory | Kind::Tls | Kind::TlsEpoll => unreachable!("its bytes are no segments"),
             Kind::Simulated => {
                 let (a, b, _) = sim::pair(Faults::default(), Faults::default());
                 (Connection::Simulated(a), Hand::Wire(b))

@@ -1,7 +1,7 @@
 //! One suite for all carriers: io_uring, epoll, shared memory, simulated. A case runs on each and asserts the same outcome.
 //!
 //! Before: a case in one of the files below. After: `CASE::KIND` passes for each kind it is for. `refused.rs` runs everything once more in a
-//! process to which io_uring is refused; `traced.rs` shows by filters which system calls are made. Not here: `link.rs` without a carrier
+//! process to which io_uring is refused, `secured.rs` under TLS; `traced.rs` shows by filters which system calls are made. Not here: `link.rs` without a carrier
 //! (its own tests), doors (`tests/doors.rs`, `tests/memory.rs`), tuples, trees, processes, networks (`saetta-engine`, `tests/e2e`).
 //!
 //! Where the rows of the fault matrix are that concern two workers' connections, and the rules for io_uring. *All* = on all four kinds; *bytes* =
@@ -78,5 +78,6 @@ mod harness;
 mod limits;
 mod refused;
 mod rules;
+mod secured;
 mod time;
 mod traced;
