@@ -22,10 +22,14 @@ pub(crate) struct End {
     pub(crate) address: &'static str,
 }
 
+/// What the names of our namespaces begin with, before the process id of who made them.
+const OURS: &str = "saetta-bench-";
+
 impl Veth {
     /// Errors: `ip` is not there, or may not.
     pub(crate) fn new() -> Result<Self> {
-        let veth = Veth { namespaces: ["a", "b"].map(|end| format!("saetta{}{end}", std::process::id())) };
+        take_away_forgotten();
+        let veth = Veth { namespaces: ["a", "b"].map(|end| format!("{OURS}{}-{end}", std::process::id())) };
         for namespace in &veth.namespaces {
             ip(&["netns", "add", namespace])?;
         }
@@ -43,6 +47,18 @@ impl Veth {
     /// The first end or the second.
     pub(crate) fn end(&self, at: usize) -> End {
         End { namespace: self.namespaces[at].clone(), address: ADDRESSES[at] }
+    }
+}
+
+/// Of runs that were killed.
+fn take_away_forgotten() {
+    let there = Command::new("ip").args(["netns", "list"]).output().map(|output| output.stdout).unwrap_or_default();
+    for line in String::from_utf8_lossy(&there).lines() {
+        let name = line.split(' ').next().unwrap_or_default();
+        let maker = name.strip_prefix(OURS).and_then(|rest| rest.split('-').next());
+        if maker.is_some_and(|pid| !std::path::Path::new("/proc").join(pid).exists()) {
+            let _ = ip(&["netns", "del", name]);
+        }
     }
 }
 
