@@ -1,4 +1,4 @@
-//! The project's own commands: `cargo xtask ci | tidy | bench | zookeeper | cluster`.
+//! The project's own commands: `cargo xtask ci | tidy | bench | fuzz | zookeeper | cluster`.
 //!
 //! Before: a person, or `.ci/run`. After: cargo, java and our binaries, as processes.
 //! Absences: no crate of ours and no runtime, so that it is built in seconds on a bare machine.
@@ -7,6 +7,7 @@
 mod bench;
 mod ci;
 mod cluster;
+mod fuzz;
 mod needs;
 mod process;
 mod tidy;
@@ -44,6 +45,20 @@ enum Task {
         /// Tiny sizes, seconds, no verdicts
         #[arg(long)]
         smoke: bool,
+    },
+    /// Long fuzzing of what a peer's bytes reach; ends at the first finding and shows the script that makes it
+    Fuzz {
+        /// `handshake` or `frames`
+        harness: String,
+        /// How many
+        #[arg(long, default_value_t = 10_000_000)]
+        executions: u64,
+        /// Another seed, other mutations
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// By libFuzzer, guided by coverage; takes a nightly toolchain and a C++ compiler
+        #[arg(long)]
+        guided: bool,
     },
     /// A real ZooKeeper on this machine, under target/zookeeper
     Zookeeper {
@@ -85,6 +100,8 @@ fn main() -> ExitCode {
         Task::Ci { yes, only } => ci::run(yes, &only),
         Task::Tidy => tidy::run(),
         Task::Bench { suite, smoke } => bench::run(suite.as_deref(), smoke),
+        Task::Fuzz { harness, executions, seed, guided: false } => fuzz::run(&harness, executions, seed),
+        Task::Fuzz { harness, executions, seed, guided: true } => fuzz::run_guided(&harness, executions, seed),
         Task::Zookeeper { action: ZookeeperAction::Start { nodes, port } } => zookeeper::start_here(nodes, port),
         Task::Zookeeper { action: ZookeeperAction::Stop } => zookeeper::stop_here(),
         Task::Cluster { action: ClusterAction::Start } => cluster::start(),
