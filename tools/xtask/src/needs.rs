@@ -47,6 +47,13 @@ fn missing() -> Vec<Need> {
     if !runs("strace", &["-V"]) {
         needs.push(Need { what: "strace", how: vec!["apt-get", "install", "-y", "--no-install-recommends", "strace"] });
     }
+    // Tests of failing networks make hosts of network namespaces, and lose packets between them.
+    if !runs("ip", &["-V"]) {
+        needs.push(Need { what: "iproute2", how: vec!["apt-get", "install", "-y", "--no-install-recommends", "iproute2"] });
+    }
+    if !runs("nft", &["--version"]) {
+        needs.push(Need { what: "nftables", how: vec!["apt-get", "install", "-y", "--no-install-recommends", "nftables"] });
+    }
     needs
 }
 
