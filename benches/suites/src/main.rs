@@ -8,6 +8,7 @@ mod ack;
 mod any;
 mod fanout;
 mod hop;
+mod hostile;
 mod idle;
 mod parts;
 mod pipeline;
@@ -31,6 +32,7 @@ const SUITES: &[Suite] = &[
     Suite { name: "idle", about: "the first tuple after a quiet second, beside a bare wake", declare: idle::declare },
     Suite { name: "fanout", about: "one spout to one, two, four, eight bolts: deliveries a second", declare: fanout::declare },
     Suite { name: "any", about: "allocations and system calls of saturated loops", declare: any::declare },
+    Suite { name: "hostile", about: "strangers at a worker's port: its rate, beside that with them elsewhere", declare: hostile::declare },
     Suite { name: "transport", about: "tuples to another worker, by each carrier, beside the raw one", declare: transport::declare },
     Suite {
         name: "recovery",

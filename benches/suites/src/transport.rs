@@ -21,7 +21,7 @@ use crate::workers::{Place, Run, Workers};
 
 /// What carries a link.
 #[derive(Debug, Clone, Copy)]
-enum Carrier {
+pub(crate) enum Carrier {
     Memory,
     Uring,
     Epoll,
@@ -62,7 +62,7 @@ impl Carrier {
 }
 
 /// Workers of `load`, running: the spout (and for a round trip the last bolt) in the first, what is in the second on the other core.
-fn start(o: &Options, carrier: Carrier, wire: Option<&Veth>, load: Load, times: &[(&str, u64)]) -> Result<Workers> {
+pub(crate) fn start(o: &Options, carrier: Carrier, wire: Option<&Veth>, load: Load, times: &[(&str, u64)]) -> Result<Workers> {
     let mut t = Topology::new();
     topology(&mut t, Args::describing(load))?;
     let program = t.build()?;
@@ -83,6 +83,7 @@ fn start(o: &Options, carrier: Carrier, wire: Option<&Veth>, load: Load, times: 
     let places: &[Place] = match load {
         Load::Ping => &[place(0, &["ping", "pong"], "spin"), place(1, &["echo"], "spin")],
         Load::Small | Load::Large => &[place(0, &["endless"], "spin"), place(1, &["meter"], "spin")],
+        Load::Hostile => &[place(0, &["counted"], "spin"), place(1, &["taker"], "spin")],
         Load::SevenPing => &[place(0, &["pacer", "ping", "pong"], "spin"), place(1, &["seven"], "hybrid"), place(1, &["eighth"], "hybrid")],
         Load::SevenSmall => &[place(0, &["counted", "pacer"], "spin"), place(1, &["seven"], "hybrid"), place(1, &["eighth"], "hybrid")],
     };

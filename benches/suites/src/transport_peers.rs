@@ -32,13 +32,13 @@ const PACE_NS: u64 = 10_000_000;
 const LOOK_EVERY: u64 = 64;
 
 /// The clock that all processes of this machine share.
-fn now_ns() -> u64 {
+pub(crate) fn now_ns() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
 
-/// Which window it is: the eighth runs in even ones and is stopped in odd ones.
-struct Windows {
+/// Which window it is: the eighth runs in even ones and is stopped in odd ones; strangers knock elsewhere, then here.
+pub(crate) struct Windows {
     out: PathBuf,
     /// Begin of the first; 0 before the first tuple.
     start_ns: u64,
@@ -58,7 +58,7 @@ enum Look {
 }
 
 impl Windows {
-    fn new(args: &Args) -> Self {
+    pub(crate) fn new(args: &Args) -> Self {
         Windows { out: args.out.clone(), start_ns: 0, length_ns: args.measured_ms * 1_000_000, n: args.windows, over: false }
     }
 
@@ -127,11 +127,17 @@ impl Handle<Hundred> for Pong {
 }
 
 /// Emits without end, and counts what is taken.
-struct Counted {
+pub(crate) struct Counted {
     windows: Windows,
     next: u64,
-    /// Running, stopped.
+    /// In even windows, in odd ones.
     looks: [u64; 2],
+}
+
+impl Counted {
+    pub(crate) fn new(args: &Args) -> Self {
+        Counted { windows: Windows::new(args), next: 0, looks: [0; 2] }
+    }
 }
 
 impl Emits<Hundred> for Counted {}
@@ -176,7 +182,7 @@ impl Spout for Pacer {
 }
 
 /// Takes tuples, and that is all.
-struct Taker;
+pub(crate) struct Taker;
 
 impl Bolt for Taker {}
 
@@ -204,7 +210,7 @@ pub(crate) fn wire(t: &mut Topology, args: Args) {
         let pong = move || Pong { windows: Windows::new(&args), back: back.clone(), n: 0, latency: [Latency::new(), Latency::new()] };
         let _ = t.bolt("pong", pong).input(&here, Shuffle);
     } else {
-        let counted = t.spout("counted", move || Counted { windows: Windows::new(&args), next: 0, looks: [0; 2] }).stream::<Hundred>();
+        let counted = t.spout("counted", move || Counted::new(&args)).stream::<Hundred>();
         let _ = t.bolt("seven", || Taker).executors(SEVEN).blocking().input(&counted, Shuffle);
     }
     let paced = t.spout("pacer", || Pacer { due_ns: 0, data: vec![7; DATA_BYTES] }).stream::<Page>();

@@ -13,6 +13,7 @@ use saetta::prelude::*;
 use saetta_harness::Latency;
 
 use crate::hop::WARM_UP_HOPS;
+use crate::hostile;
 use crate::transport_peers;
 use crate::workers::is_worker;
 
@@ -61,6 +62,8 @@ pub(crate) enum Load {
     SevenPing,
     /// As `Small`, to the seven
     SevenSmall,
+    /// As `Small`, while strangers knock at one worker's port, or somewhere else
+    Hostile,
 }
 
 /// Arguments of the topology.
@@ -78,10 +81,10 @@ pub(crate) struct Args {
     /// Milliseconds before a stream is measured
     #[arg(long, default_value_t = 0)]
     pub(crate) warm_up_ms: u64,
-    /// Milliseconds in which it is; with seven peers, of one window
+    /// Milliseconds in which it is; with seven peers or strangers, of one window
     #[arg(long, default_value_t = 0)]
     pub(crate) measured_ms: u64,
-    /// Windows, with seven peers
+    /// Windows, with seven peers or strangers
     #[arg(long, default_value_t = 0)]
     pub(crate) windows: u64,
 }
@@ -310,6 +313,7 @@ pub(crate) fn topology(t: &mut Topology, args: Args) -> saetta::Result<()> {
             let _ = t.bolt("meter", move || Meter::new(&args)).input(&stream, Shuffle);
         }
         Load::SevenPing | Load::SevenSmall => transport_peers::wire(t, args),
+        Load::Hostile => hostile::wire(t, args),
         Load::Large => {
             let stream = t.spout("endless", || Endless { next: 0, data: vec![7; DATA_BYTES] }).stream::<Page>();
             let _ = t.bolt("meter", move || Meter::new(&args)).input(&stream, Shuffle);

@@ -64,6 +64,7 @@ pub(crate) struct Place {
 /// One worker process and the supervisor's end of its socket.
 struct Seat {
     child: Child,
+    port: u16,
     log: PathBuf,
     listener: UnixListener,
     stream: Option<(UnixStream, Vec<u8>)>,
@@ -189,6 +190,11 @@ impl Workers {
         self.seats.iter().map(|seat| seat.child.id()).collect()
     }
 
+    /// Where they listen, in the order of the places, if at loopback.
+    pub(crate) fn ports(&self) -> Vec<u16> {
+        self.seats.iter().map(|seat| seat.port).collect()
+    }
+
     /// Processor time of all workers so far.
     ///
     /// # Errors
@@ -264,7 +270,8 @@ impl Seat {
             .stderr(out)
             .spawn()?;
         child.stdin.take().ok_or("no pipe for the key")?.write_all(&KEY)?;
-        Ok(Seat { child, log, listener, stream: None, boot, beat: Vec::new(), carrier: String::new(), errors: Vec::new() })
+        let port = place.slot.port;
+        Ok(Seat { child, port, log, listener, stream: None, boot, beat: Vec::new(), carrier: String::new(), errors: Vec::new() })
     }
 
     /// Takes what the worker has said, and answers its hello. Never waits.
