@@ -404,7 +404,10 @@ impl<'a> Cx<'a> {
         self.marks.begin_tree(root);
         emit(self);
         let (xor, mask) = self.marks.end_tree();
-        self.out.begin(self.io, tracker, root, xor, mask);
+        // A tree without a frame is complete, unless it has none because they were refused.
+        if xor != 0 || self.failure.is_none() {
+            self.out.begin(self.io, tracker, root, xor, mask);
+        }
         if self.failure.is_some() {
             self.fail_tree(tracker, root);
         }
