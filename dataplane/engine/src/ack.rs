@@ -10,6 +10,7 @@ use crate::cycle::{Hop, Probe, RING_MAX};
 use crate::lane::{LaneIn, LaneOut, whole_frames};
 use crate::ledger::{Edges, Ledger, Root, Slots, Step};
 use crate::limits::{CONTROL_STAGING_BYTES_MAX, CONTROL_WATERMARK_BYTES, EXPIRE_SLOTS_MAX, FAIL_TEXT_BYTES_MAX, PROBES_MAX};
+use crate::moves::{Lane, MOVE_BYTES, Said, WORDS_MAX};
 use saetta_ring::prefetch;
 use saetta_tuple::frame::{BLOCK_BYTES, CONTROL, Frame, HEADER_BYTES, Header, frame_bytes};
 use std::fmt;
@@ -121,6 +122,8 @@ mod kind {
     pub(super) const FAILS: u16 = 7;
     /// As `FAILS`, for the owner.
     pub(super) const FAILEDS: u16 = 8;
+    /// A word about an executor that changes place: see `moves.rs`.
+    pub(super) const MOVE: u16 = 9;
 }
 
 /// What one task that opens trees keeps.
@@ -135,6 +138,8 @@ pub(crate) struct Tracker {
     pub(crate) pending_max: u32,
     pending_limit: u32,
     is_spout: bool,
+    heard: bool,
+    held_back: bool,
     /// Sampled trees: when they were emitted.
     births: Vec<(Root, u64)>,
     /// Bit `slot mod 64` of each of them: other trees need not be looked for.
@@ -156,6 +161,8 @@ impl Tracker {
             pending_max,
             pending_limit: pending_max,
             is_spout: false,
+            heard: true,
+            held_back: false,
             births: Vec::new(),
             births_seen: 0,
             complete_ns: Vec::new(),
@@ -177,7 +184,8 @@ impl Tracker {
     /// Whoever holds the ledger knows this worker, or does not. Before that, acks of a tree might come to it earlier than that this is another
     /// incarnation, and would be taken for the earlier one's.
     fn ledger_is_heard(&mut self, heard: bool) {
-        self.pending_max = if heard || !self.is_spout { self.pending_limit } else { 0 };
+        self.heard = heard;
+        self.limit_pending();
     }
 
     /// True when no further tree may be opened now.
@@ -216,6 +224,17 @@ impl Tracker {
             }
         }
         self.births_seen = self.births.iter().fold(0, |seen, (root, _)| seen | 1 << (root.slot() % 64));
+    }
+
+    /// A spout task whose trees change place opens none until that is settled.
+    pub(crate) fn hold_back(&mut self, on: bool) {
+        self.held_back = on;
+        self.limit_pending();
+    }
+
+    fn limit_pending(&mut self) {
+        let may_open = !self.is_spout || (self.heard && !self.held_back);
+        self.pending_max = if may_open { self.pending_limit } else { 0 };
     }
 
     /// Fails all that is open: nobody knows any more what became of it.
@@ -326,6 +345,12 @@ impl Batch {
         self.frames.resize(start + frame_bytes(len), 0);
     }
 
+    fn word(&mut self, said: &Said) {
+        self.close();
+        self.begin(kind::MOVE, MOVE_BYTES);
+        self.frames.extend_from_slice(&said.encode());
+    }
+
     /// A frame of one root with a text.
     fn say(&mut self, of: u16, root: Root, reason: u8, text: &str) {
         self.close();
@@ -394,6 +419,10 @@ pub(crate) struct Acks {
     pub(crate) probes: Vec<Probe>,
     /// Whose bits fail the trees they come with.
     gone: lost::Gone,
+    /// Words about moves that came, with the lane of who said each.
+    pub(crate) said: Vec<(Lane, Said)>,
+    /// The lane whose control frames are being taken.
+    pub(crate) from: Lane,
 }
 
 impl Acks {
@@ -432,6 +461,8 @@ impl Acks {
             congested: false,
             probes: Vec::new(),
             gone: lost::Gone::new(timeout_ns),
+            said: Vec::new(),
+            from: 0,
         }
     }
 
@@ -617,6 +648,17 @@ impl Acks {
         }
     }
 
+    /// Says something about an executor that changes place.
+    #[cold]
+    pub(crate) fn send_word(&mut self, road: Road, said: &Said) {
+        self.staged = true;
+        match road {
+            Road::Lane(lane) => self.lanes[lane as usize].batch.word(said),
+            Road::Remote(remote) => self.remote(remote).batch.word(said),
+            Road::Here(_) | Road::None => {}
+        }
+    }
+
     #[cold]
     fn take_probe(&mut self, body: &[u8]) {
         let Some((to, hops)) = body.split_first_chunk::<4>() else {
@@ -675,6 +717,7 @@ impl Acks {
             if n > 0 {
                 // All lines at once, not one after the other: they lie with the other core.
                 (0..n.min(PREFETCH_BYTES)).step_by(64).for_each(|at| prefetch(frames, at));
+                self.from = lane as Lane + 1;
                 self.take(frames, now_ns);
                 from[lane].release(n);
                 taken += n;
@@ -728,6 +771,11 @@ impl Acks {
                 }
             }
             kind::PROBE => self.take_probe(body),
+            kind::MOVE => match Said::decode(body) {
+                // More than come by one link at once: whoever said it waits no longer than its timeout.
+                Some(said) if self.said.len() < WORDS_MAX => self.said.push((self.from, said)),
+                _ => self.lost += 1,
+            },
             _ => self.lost += 1,
         }
     }
@@ -796,6 +844,17 @@ impl Acks {
         t.births.clear();
         t.births_seen = 0;
         self.dropped += dropped;
+    }
+
+    /// Closes all open trees of a task that goes: the ids of their messages, for it to be told. What it was not told yet is in them.
+    #[cold]
+    pub(crate) fn fail_open(&mut self, tracker: u16) -> Vec<u64> {
+        let t = &mut self.trackers[tracker as usize];
+        let mut ids: Vec<u64> = t.failed.drain(..).map(|(id, _)| id).collect();
+        t.slots.drain_open(|_, id| ids.push(id));
+        t.births.clear();
+        t.births_seen = 0;
+        ids
     }
 
     /// Open trees of the tasks of this loop.

@@ -324,6 +324,7 @@ impl<'a> Cx<'a> {
         }
         self.marks.flags = 0;
         self.left_pulls = 0;
+        self.out.holds.take_touched();
         if self.out.attention {
             self.out.attention = self.out.waits() || self.io.acks.congested() || self.full();
         }
@@ -379,6 +380,10 @@ impl<'a> Cx<'a> {
     fn settle_anchors(&mut self) {
         if self.deferred.is_some() {
             return self.settle_deferred();
+        }
+        if self.out.holds.take_touched() {
+            self.out.holds.add_ack(self.marks);
+            return;
         }
         if self.out.outbox_bytes != 0 {
             self.out.held.push(self.marks);

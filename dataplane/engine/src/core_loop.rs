@@ -12,10 +12,11 @@ use crate::lane::{LaneIn, LaneOut, whole_frames};
 use crate::limits::{PARK_BUSY_NS_MAX, PARK_NS_MAX};
 use crate::links::{Behind, Links};
 use crate::metrics::LoopMetrics;
-use crate::plan::{Options, PlannedExecutor};
+use crate::plan::Options;
 use crate::program::Check;
 use crate::receive::Receiver;
 use crate::remote::Remote;
+use crate::shift::Shift;
 use crate::stats::{LoopStats, Shared};
 use crate::wait::{Idle, Pause};
 use crate::warm::WARM_EVERY_NS;
@@ -52,7 +53,7 @@ pub enum Command {
         /// Who is at its other end.
         peer: Peer,
     },
-    /// The route table of executors elsewhere: (executor's place in the layout, its placement and loop).
+    /// The route table of executors elsewhere, at once: what is under way to an old place is not waited for.
     Routes(Vec<crate::plan::RemoteExecutor>),
     /// An incarnation of another worker is gone for good: a later start of its placement was seen, or the newest assignment names the
     /// placement no more. Its trees fail; links of it or an earlier one are closed. Comes before any link of a later one.
@@ -64,6 +65,8 @@ pub enum Command {
         /// Index in the assignment.
         index: u32,
     },
+    /// A newer assignment: executors come and go while tuples flow. See [`crate::Running::adopt`].
+    Move(Box<crate::shift::Moved>),
     /// Say goodbye to peers, flush, end the loop.
     Stop,
 }
@@ -124,9 +127,10 @@ pub struct CoreLoop {
     pub(crate) layout_executors: Vec<saetta_model::parallelism::ExecutorId>,
     /// The component of each.
     pub(crate) components: Arc<[saetta_model::name::Name]>,
-    /// Who holds the ledgers, and where this worker's executors are.
+    /// Who holds the ledgers.
     pub(crate) ack_plan: Arc<AckPlan>,
-    pub(crate) planned: Arc<[PlannedExecutor]>,
+    /// Executors that come and go.
+    pub(crate) shift: Shift,
 }
 
 impl CoreLoop {
@@ -144,6 +148,7 @@ impl CoreLoop {
         work += self.receive_links(links, now_ns);
         work += self.receive_lanes();
         work += self.empty_inboxes();
+        work += self.move_on(links, now_ns);
         let spouts_on = self.spouts_on && !self.stopping;
         let warming = work == 0 && self.is_to_warm(now_ns);
         for place in 0..self.executors.len() {
@@ -183,6 +188,7 @@ impl CoreLoop {
                 Command::AddLink { connection, peer } => self.add_link(links, connection, peer),
                 Command::Routes(remotes) => self.route(links, &remotes),
                 Command::Lost { placement, start, index } => self.lose_worker(links, placement, start, index),
+                Command::Move(moved) => self.take_on(links, *moved),
                 Command::Stop => self.stopping = true,
             }
         }
@@ -281,6 +287,7 @@ impl CoreLoop {
     #[cold]
     pub(crate) fn keep_house(&mut self, links: &mut Links, now_ns: u64) {
         self.settle_link_credit(links);
+        self.tidy_links(links, now_ns);
         if now_ns >= self.housekeeping_ns {
             self.housekeeping_ns = now_ns + HOUSEKEEPING_NS;
             for executor in &mut self.executors {
@@ -324,7 +331,7 @@ impl CoreLoop {
         self.stats.calls.store(links.0.as_ref().map_or(0, |c| c.counters().calls), Ordering::Relaxed);
         self.stats.received_bytes.store(self.received_bytes, Ordering::Relaxed);
         self.stats.waiting_bytes.store(waiting as u64, Ordering::Release);
-        let ended = waiting == 0 && self.executors.iter().all(Executor::ended);
+        let ended = waiting == 0 && !self.shift.moves.is_anybody_coming() && self.executors.iter().all(Executor::ended);
         if self.stats.ended.swap(ended, Ordering::AcqRel) != ended {
             self.io.shared.watchdog.notify();
         }
@@ -392,6 +399,7 @@ impl CoreLoop {
         if !self.has_input() {
             let busy = self.credit_owed
                 || self.stopping
+                || !self.shift.moves.is_idle()
                 || self.executors.iter().any(|e| e.out.attention || (self.spouts_on && e.may_ask()))
                 || self.io.acks.is_staged()
                 || self.io.staging.iter().any(|s| !s.frames.is_empty())
@@ -409,7 +417,7 @@ impl CoreLoop {
     fn next_deadline_ns(&self) -> u64 {
         let ticks = self.executors.iter().map(Executor::next_tick_ns);
         let timeouts = self.io.acks.trackers.iter().filter_map(|t| t.slots.expire_next_ns());
-        ticks.chain(timeouts).min().unwrap_or(u64::MAX)
+        ticks.chain(timeouts).chain([self.shift.moves.next_deadline_ns()]).min().unwrap_or(u64::MAX)
     }
 
     /// Latencies of sampled tuples that ended on this loop, spout emit to last bolt, nanoseconds. For loops stepped by hand.

@@ -137,6 +137,26 @@ impl CreditIn {
         (self.consumed + self.window).saturating_sub(self.held)
     }
 
+    /// Bytes that came by this lane since it began, `queued` of them being in the inbox.
+    pub(crate) fn received(&self, queued: usize) -> u64 {
+        (self.consumed + queued as u64).saturating_sub(self.held)
+    }
+
+    /// Of those, the bytes that are handled.
+    pub(crate) fn handled(&self) -> u64 {
+        self.consumed
+    }
+
+    /// Grants nothing any more: the executor goes.
+    pub(crate) fn stop(&mut self) {
+        self.granted = u64::MAX / 2;
+    }
+
+    /// The first limit of an emitter that begins now, nothing of it being on its way.
+    pub(crate) fn begin(&mut self, queued: usize) -> u64 {
+        if self.consumed == 0 && self.held == 0 { self.granted } else { self.restart(queued as u64) }
+    }
+
     /// A new link begins; `held` bytes of older ones still wait in the inbox. Returns the first limit, at least 1, so that a lane always opens.
     pub(crate) fn restart(&mut self, held: u64) -> u64 {
         self.consumed = 0;

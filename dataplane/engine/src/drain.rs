@@ -75,7 +75,7 @@ fn done(shared: &Shared) -> Option<u64> {
         waiting += l.waiting_bytes.load(Ordering::Acquire);
         sent += l.sent_bytes.load(Ordering::Relaxed);
         received += l.received_bytes.load(Ordering::Relaxed);
-        executed += l.executors.iter().map(|e| e.executed.load(Ordering::Relaxed)).sum::<u64>();
+        executed += l.executors().iter().map(|e| e.executed.load(Ordering::Relaxed)).sum::<u64>();
     }
     (waiting == 0 && sent == received).then_some(sent + executed)
 }

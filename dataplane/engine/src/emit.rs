@@ -19,9 +19,9 @@ pub(crate) struct Output {
     pub(crate) tag: std::any::TypeId,
     /// Index in the topology.
     pub(crate) stream: u16,
-    /// The only place behind all targets of the only subscription, if it is so and never changes; else `NOWHERE`.
+    /// The only place behind all targets of the only subscription, if that is in this worker; else `NOWHERE`.
     pub(crate) single: u16,
-    /// To the only task of the only subscription, in this worker, whose executors never change place: nothing to choose and nothing to look up.
+    /// To the only task of the only subscription, in this worker: nothing to choose and nothing to look up.
     pub(crate) fixed: Route,
     pub(crate) subscriptions: Vec<Subscription>,
 }
@@ -39,6 +39,24 @@ impl Route {
 }
 
 impl Output {
+    /// Looks what never changes while executors stay where they are.
+    #[cold]
+    pub(crate) fn settle_places(&mut self, io: &Io) {
+        let here = |at: u16| (at as usize) < io.first_lane + io.lanes.len();
+        (self.single, self.fixed) = (NOWHERE, Route::NONE);
+        let [only] = &self.subscriptions[..] else { return };
+        let first = io.dests[only.targets[0] as usize].at;
+        if here(first) && only.targets.iter().all(|t| io.dests[*t as usize].at == first) {
+            self.single = first;
+        }
+        if let Some(target) = only.fixed() {
+            let dest = io.dests[target as usize];
+            if here(dest.at) {
+                self.fixed = Route { at: dest.at, target, credit: dest.credit };
+            }
+        }
+    }
+
     /// Where the value goes, if that is known before it is encoded and one task gets it.
     #[inline(always)]
     fn route<E: Emit>(&mut self, value: &E, io: &Io) -> Option<Route> {

@@ -17,11 +17,13 @@ use crate::limits::{COMMANDS_MAX, CONTROL_RING_BYTES, CONTROL_STAGING_BYTES_MAX,
 use crate::links::Links;
 use crate::metrics::{EdgeDesc, ExecutorDesc, LoopReader, MetricsSnapshot, loop_metrics, metrics_bytes};
 use crate::out::{Out, Pace};
-use crate::plan::{EnginePlan, LoopAt, PanicPolicy, PlanError, PlannedExecutor};
+use crate::plan::{EnginePlan, LoopAt, PanicPolicy, PlanError};
 use crate::program::{Check, Program};
 use crate::queue::FrameQueue;
 use crate::remote::Remote;
+use crate::shift::{Arrival, Moved, Shift, TreesAt};
 use crate::stats::{CarrierInUse, ErrorReport, ExecutorStats, LoopStats, Shared};
+use crate::trees::trees_at;
 use crate::wait::Idle;
 use crossbeam_queue::ArrayQueue;
 use crossbeam_utils::CachePadded;
@@ -48,6 +50,7 @@ pub struct Engine {
     pub readers: Vec<LoopReader>,
     /// When its cycles may end. Loops on threads have it looked at by [`Running::end_cycles`].
     pub drain: DrainWatch,
+    mover: Mover,
     handles: Vec<LoopHandle>,
     memory: Vec<(&'static str, u64)>,
     /// Loops open a carrier when they start.
@@ -95,6 +98,7 @@ pub struct Running {
     /// As `handles`: what each loop counts and times. Ask one and collect its answer some 10 ms later.
     pub readers: Vec<LoopReader>,
     threads: Vec<JoinHandle<Result<Seen, String>>>,
+    mover: Mover,
     drain: DrainWatch,
     started: Instant,
 }
@@ -103,6 +107,19 @@ impl Running {
     /// Asks every loop.
     pub fn send_all(&self, command: impl Fn() -> Command) {
         self.handles.iter().for_each(|h| h.send(command()));
+    }
+
+    /// Takes on a plan made from a newer assignment (`Options::version` says which): executors that are new in it come, others go, while tuples
+    /// flow. The loops must be the same. Fails, with nothing changed, when the plan does not fit this engine.
+    ///
+    /// Settled when `LoopStats::moves` of all loops are 0, after a message timeout at the latest.
+    pub fn adopt(&mut self, program: &Program, plan: &EnginePlan) -> Result<(), PlanError> {
+        self.mover.adopt(program, plan, &self.shared, &self.handles)?;
+        if !plan.remotes.is_empty() {
+            // Whether a topology that has executors elsewhere is drained cannot be said here.
+            self.drain = DrainWatch::never();
+        }
+        Ok(())
     }
 
     /// Ends cycles in which nothing goes on any more. To be called now and then; cheap.
@@ -130,6 +147,10 @@ impl Running {
             match thread.join() {
                 Ok(Ok(seen)) => {
                     all.add(seen.latency_ns).expect("same bounds");
+                    let reader = match self.shared.loops[readers.len()].metrics.pop() {
+                        Some((before, now_ns, next)) => reader.follow(before, now_ns, next),
+                        None => reader,
+                    };
                     readers.push(reader.finish(seen.metrics, seen.ended_ns));
                 }
                 Ok(Err(text)) => return Err(ErrorReport { component: Name::system("__system"), text }),
@@ -179,6 +200,15 @@ impl Engine {
     /// Bytes this engine may take, by kind: the sum is checked against `worker.memory.mb`.
     pub fn memory(&self) -> &[(&'static str, u64)] {
         &self.memory
+    }
+
+    /// As [`Running::adopt`], for loops stepped by hand.
+    pub fn adopt(&mut self, program: &Program, plan: &EnginePlan) -> Result<(), PlanError> {
+        self.mover.adopt(program, plan, &self.shared, &self.handles)?;
+        if !plan.remotes.is_empty() {
+            self.drain = DrainWatch::never();
+        }
+        Ok(())
     }
 
     /// Handles of the loops.
@@ -236,8 +266,64 @@ impl Engine {
         }
         go.store(true, std::sync::atomic::Ordering::Release);
         threads.iter().for_each(|t| t.thread().unpark());
-        let Engine { shared, drain, handles, readers, .. } = self;
-        Ok(Running { shared, handles, readers, threads, drain, started: Instant::now() })
+        let Engine { shared, drain, handles, readers, mover, .. } = self;
+        Ok(Running { shared, handles, readers, threads, mover, drain, started: Instant::now() })
+    }
+}
+
+/// What an executor is made of, before user code is called to make it.
+pub(crate) struct Parts {
+    pub(crate) making: Making,
+    pub(crate) out: Out,
+    /// Of its tasks that open trees.
+    pub(crate) trackers: Vec<(u32, Tracker)>,
+}
+
+/// Which executors the loops were told to run, and how they are told of others.
+struct Mover {
+    version: u64,
+    cores: Vec<u32>,
+    executors: BTreeMap<ExecutorId, usize>,
+}
+
+impl Mover {
+    fn new(plan: &EnginePlan) -> Self {
+        let executors = plan.executors.iter().map(|e| (e.id, e.on_loop)).collect();
+        Mover { version: plan.options.version, cores: plan.cores.clone(), executors }
+    }
+
+    fn adopt(&mut self, program: &Program, plan: &EnginePlan, shared: &Shared, loops: &[LoopHandle]) -> Result<(), PlanError> {
+        let version = plan.options.version;
+        if version <= self.version {
+            return Err(PlanError(format!("assignment {version} is not newer than {}, which is in force", self.version)));
+        }
+        if plan.cores != self.cores {
+            return Err(PlanError(format!("core loops on cores {:?} cannot become {:?} while they run", self.cores, plan.cores)));
+        }
+        let builder = Builder::new(program, plan)?;
+        let windows = builder.windows();
+        builder.memory_fits(&builder.memory(&windows, loops.len(), true))?;
+        let places: Arc<[Option<LoopAt>]> = builder.executors.iter().map(|(_, id)| plan.loop_of(*id)).collect();
+        let trees: Arc<[TreesAt]> = builder.trees_at();
+        let mut moved: Vec<Moved> =
+            (0..loops.len()).map(|_| Moved { version, places: places.clone(), trees: trees.clone(), arrivals: Vec::new() }).collect();
+        let mut stats = Vec::new();
+        for (ordinal, (component, id)) in builder.executors.iter().enumerate() {
+            let Some(LoopAt::Here(l)) = places[ordinal] else { continue };
+            if self.executors.get(id) == Some(&l) {
+                continue;
+            }
+            let of_it = builder.executor_stats(*component, *id, l);
+            let parts = builder.parts(*component, *id, l, of_it.clone())?;
+            let desc = builder.desc(*component, *id);
+            moved[l].arrivals.push(Arrival { ordinal, windows: windows[ordinal], parts, desc });
+            stats.push((l, of_it));
+        }
+        stats.into_iter().for_each(|(l, of_it)| shared.loops[l].add(of_it));
+        shared.loops.iter().for_each(|l| l.version_told.store(version, Ordering::Relaxed));
+        loops.iter().zip(moved).for_each(|(handle, moved)| handle.send(Command::Move(Box::new(moved))));
+        *self = Mover::new(plan);
+        Ok(())
     }
 }
 
@@ -297,24 +383,15 @@ impl<'a> Builder<'a> {
             }
         }
         // Limits between loops, by (from loop, executor's place in the layout).
-        let windows: Vec<(u64, u64)> =
-            self.executors.iter().map(|(c, _)| plan.window_bytes(&self.program.spec, plan.layout.components[*c].id.as_str())).collect();
+        let windows = self.windows();
         let limits: Vec<Vec<SharedLimit>> =
             (0..n_loops).map(|_| windows.iter().map(|(w, _)| Arc::new(CachePadded::new(AtomicU64::new(*w)))).collect()).collect();
 
+        let limits: Arc<[Vec<SharedLimit>]> = limits.into();
         let memory = self.memory(&windows, n_loops, linked);
-        let sum: u64 = memory.iter().map(|(_, bytes)| bytes).sum();
-        if sum > options.memory_bytes {
-            let parts = memory.iter().map(|(kind, bytes)| format!("{kind} {} MiB", bytes >> 20)).collect::<Vec<_>>().join(", ");
-            return Err(PlanError(format!(
-                "this worker may need {} MiB ({parts}) and worker.memory.mb = {} allows less; raise it, or lower executor.inbox.bytes, worker.outbox.bytes or the parallelism",
-                sum.div_ceil(1 << 20),
-                options.memory_bytes >> 20
-            )));
-        }
+        self.memory_fits(&memory)?;
 
         let components: Arc<[Name]> = self.executors.iter().map(|(c, _)| plan.layout.components[*c].id.clone()).collect();
-        let planned: Arc<[PlannedExecutor]> = plan.executors.iter().copied().collect();
         let (mut loops, mut readers) = (Vec::with_capacity(n_loops), Vec::with_capacity(n_loops));
         for l in 0..n_loops {
             let lane_numbers: Vec<usize> = (0..n_loops).filter(|to| *to != l).collect();
@@ -353,13 +430,17 @@ impl<'a> Builder<'a> {
             let mut trackers = Vec::new();
             for (place, (_, component, id)) in local.iter().enumerate() {
                 id.tasks().for_each(|t| local_of_task[t as usize] = place as u16);
-                let mut executor = self.executor(*component, *id, l, first_remote, &dests, &mut trackers, &stats[l])?;
-                executor.out.place = place;
-                executors.push(executor);
+                let of_it = stats[l].executors().into_iter().find(|e| e.id == *id).expect("made from the same plan");
+                let Parts { making, mut out, trackers: own } = self.parts(*component, *id, l, of_it)?;
+                out.trackers = (trackers.len() as u16..).take(own.len()).collect();
+                trackers.extend(own);
+                out.place = place;
+                executors.push(Executor::new(making, out));
             }
-            let descs = local.iter().map(|(_, component, id)| self.desc(*component, *id)).collect();
-            let (metrics, reader) = loop_metrics(descs, self.streams.0.len());
+            let descs: Vec<ExecutorDesc> = local.iter().map(|(_, component, id)| self.desc(*component, *id)).collect();
+            let (metrics, reader) = loop_metrics(descs.clone(), self.streams.0.len());
             readers.push(reader);
+            let tracker_of = trackers.iter().enumerate().map(|(at, (task, _))| (*task, at as u16)).collect();
             let acks = self.acks(l, &lane_numbers, &remotes, trackers, &mut control_outs[l], &mut control_ins[l]);
             let mut staging = places(local.len(), lane_numbers.len(), options.ring_bytes, options.worker_bit);
             for (place, (ordinal, ..)) in local.iter().enumerate() {
@@ -374,7 +455,15 @@ impl<'a> Builder<'a> {
                     limits: local.iter().map(|(ordinal, ..)| Some(limits[*from][*ordinal].clone())).collect(),
                 })
                 .collect();
+            let places = self.executors.iter().map(|(_, id)| plan.loop_of(*id)).collect();
+            let (timeout_ns, n_streams) = (options.message_timeout_ns, self.streams.0.len());
+            let mut shift = Shift::new(options.version, timeout_ns, places, self.trees_at(), limits.clone(), descs, n_streams);
+            shift.tracker_of = tracker_of;
+            let ledgers = acks.ledger_of.iter().enumerate();
+            shift.ledger_of =
+                ledgers.filter_map(|(task, at)| if let Road::Here(at) = at { Some((task as u32, *at)) } else { None }).collect();
             loops.push(CoreLoop {
+                shift,
                 index: l,
                 core: plan.cores[l],
                 executors,
@@ -405,7 +494,6 @@ impl<'a> Builder<'a> {
                 layout_executors: self.executors.iter().map(|(_, id)| *id).collect(),
                 components: components.clone(),
                 ack_plan: self.ack_plan.clone(),
-                planned: planned.clone(),
                 io: Io {
                     staging,
                     first_lane,
@@ -430,6 +518,8 @@ impl<'a> Builder<'a> {
                     sent_bytes: 0,
                     copied_bytes: 0,
                     more: false,
+                    held: Vec::new(),
+                    markers: Vec::new(),
                 },
             });
         }
@@ -437,7 +527,31 @@ impl<'a> Builder<'a> {
             executors.iter_mut().for_each(|e| e.out.assignment_changed(io));
         }
         let drain = if plan.remotes.is_empty() { DrainWatch::new(self.program) } else { DrainWatch::never() };
-        Ok(Engine { loops, shared, drain, readers, handles, memory, linked })
+        Ok(Engine { loops, shared, drain, readers, mover: Mover::new(plan), handles, memory, linked })
+    }
+
+    /// Credit windows on lanes and on links, by executor.
+    fn windows(&self) -> Vec<(u64, u64)> {
+        let component = |c: usize| self.plan.layout.components[c].id.as_str();
+        self.executors.iter().map(|(c, _)| self.plan.window_bytes(&self.program.spec, component(*c))).collect()
+    }
+
+    /// Where the trees of each task that opens some are.
+    fn trees_at(&self) -> Arc<[TreesAt]> {
+        trees_at(&self.ack_plan, |id| self.plan.loop_of(id)).into()
+    }
+
+    fn memory_fits(&self, memory: &[(&'static str, u64)]) -> Result<(), PlanError> {
+        let sum: u64 = memory.iter().map(|(_, bytes)| bytes).sum();
+        if sum > self.plan.options.memory_bytes {
+            let parts = memory.iter().map(|(kind, bytes)| format!("{kind} {} MiB", bytes >> 20)).collect::<Vec<_>>().join(", ");
+            return Err(PlanError(format!(
+                "this worker may need {} MiB ({parts}) and worker.memory.mb = {} allows less; raise it, or lower executor.inbox.bytes, worker.outbox.bytes or the parallelism",
+                sum.div_ceil(1 << 20),
+                self.plan.options.memory_bytes >> 20
+            )));
+        }
+        Ok(())
     }
 
     fn memory(&self, windows: &[(u64, u64)], n_loops: usize, links: bool) -> Vec<(&'static str, u64)> {
@@ -523,44 +637,27 @@ impl<'a> Builder<'a> {
             .executors
             .iter()
             .filter(|(_, id)| self.plan.loop_of(*id) == Some(LoopAt::Here(l)))
-            .map(|(c, id)| {
-                Arc::new(ExecutorStats {
-                    id: *id,
-                    component: self.plan.layout.components[*c].id.clone(),
-                    core: self.plan.cores[l],
-                    executed: AtomicU64::new(0),
-                    emitted: AtomicU64::new(0),
-                    transferred: AtomicU64::new(0),
-                    failed: AtomicU64::new(0),
-                    trees_acked: AtomicU64::new(0),
-                    trees_failed: AtomicU64::new(0),
-                    busy_ns: AtomicU64::new(0),
-                    in_task: AtomicU32::new(0),
-                    ended: AtomicBool::new(false),
-                })
-            })
+            .map(|(c, id)| self.executor_stats(*c, *id, l))
             .collect();
-        LoopStats {
-            turns: CachePadded::new(AtomicU64::new(0)),
-            waiting_bytes: AtomicU64::new(0),
-            sent_bytes: AtomicU64::new(0),
-            received_bytes: AtomicU64::new(0),
-            discarded: AtomicU64::new(0),
-            copied_bytes: AtomicU64::new(0),
-            calls: AtomicU64::new(0),
-            pending_trees: AtomicU64::new(0),
-            given_up: AtomicU64::new(0),
-            trees_dropped: AtomicU64::new(0),
-            acks_lost: AtomicU64::new(0),
-            trees_lost: AtomicU64::new(0),
-            trees_lost_later: AtomicU64::new(0),
-            link_calls: AtomicU64::new(0),
-            link_bytes_in: AtomicU64::new(0),
-            link_bytes_copied: AtomicU64::new(0),
+        LoopStats::new(executors)
+    }
+
+    fn executor_stats(&self, component: usize, id: ExecutorId, l: usize) -> Arc<ExecutorStats> {
+        Arc::new(ExecutorStats {
+            id,
+            component: self.plan.layout.components[component].id.clone(),
+            core: self.plan.cores[l],
+            executed: AtomicU64::new(0),
+            emitted: AtomicU64::new(0),
+            transferred: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+            trees_acked: AtomicU64::new(0),
+            trees_failed: AtomicU64::new(0),
+            busy_ns: AtomicU64::new(0),
+            in_task: AtomicU32::new(0),
             ended: AtomicBool::new(false),
-            thread: AtomicU32::new(0),
-            executors,
-        }
+            gone: AtomicBool::new(false),
+        })
     }
 
     fn dests(&self, l: usize, n_local: usize, lane_numbers: &[usize], remotes: &mut Vec<Remote>) -> Vec<Dest> {
@@ -648,19 +745,9 @@ impl<'a> Builder<'a> {
         Edges::new(self.plan.options.seed ^ n.wrapping_mul(0x9e37_79b9_7f4a_7c15)).bits()
     }
 
-    #[expect(clippy::too_many_arguments, reason = "called in one place")]
-    fn executor(
-        &self,
-        component: usize,
-        id: ExecutorId,
-        l: usize,
-        first_remote: usize,
-        dests: &[Dest],
-        trackers: &mut Vec<(u32, Tracker)>,
-        stats: &LoopStats,
-    ) -> Result<Executor, PlanError> {
+    /// What an executor is made of.
+    fn parts(&self, component: usize, id: ExecutorId, l: usize, stats: Arc<ExecutorStats>) -> Result<Parts, PlanError> {
         let (layout, options) = (&self.plan.layout.components[component], &self.plan.options);
-        let stats = stats.executors.iter().find(|e| e.id == id).expect("made from the same plan").clone();
         let n_tasks = id.tasks().count();
         let acker = layout.kind == ComponentKind::Acker;
         let making = Making {
@@ -675,13 +762,14 @@ impl<'a> Builder<'a> {
             stats,
         };
         if acker {
-            return Ok(Executor::new(making, Out::new(layout.id.clone(), Vec::new(), Vec::new(), id.first, n_tasks, false)));
+            let out = Out::new(layout.id.clone(), Vec::new(), Vec::new(), id.first, n_tasks, false);
+            return Ok(Parts { making, out, trackers: Vec::new() });
         }
         let at = self.program.spec.components.iter().position(|c| c.id == layout.id).expect("the layout comes from this description");
         let spec = &self.program.spec.components[at];
         let mut outputs = Vec::new();
         for task in id.tasks() {
-            outputs.extend(self.outputs(at, task, first_remote, dests)?);
+            outputs.extend(self.outputs(at, task)?);
         }
         let in_cycle: Vec<&Name> = self.program.in_cycle_with(&spec.id);
         let mut upstream: Vec<&Name> = spec.inputs.iter().map(|i| &i.from).filter(|from| !in_cycle.contains(from)).collect();
@@ -689,17 +777,17 @@ impl<'a> Builder<'a> {
         upstream.dedup();
         let upstream_tasks = upstream.iter().filter_map(|id| self.plan.layout.component(id.as_str())).map(|c| c.n_tasks as usize).sum();
         let is_spout = layout.kind == ComponentKind::Spout;
-        let mut own = Vec::new();
+        let mut trackers = Vec::new();
         if spec.tracked {
             let slots_max = self.slots_max();
             let pending_max = options.spout_pending_max_of(&spec.config).filter(|_| is_spout).unwrap_or(slots_max).min(slots_max);
             for task in id.tasks() {
-                own.push(trackers.len() as u16);
-                let slots = Slots::new(task, slots_max, options.message_timeout_ns, self.seed(u64::from(task) << 32 | l as u64));
+                let seed = self.seed(u64::from(task) << 32 ^ options.version << 8 ^ l as u64);
+                let slots = Slots::new(task, slots_max, options.message_timeout_ns, seed);
                 trackers.push((task, Tracker::new(slots, pending_max, Road::None).of_spout(is_spout)));
             }
         }
-        let mut out = Out::new(layout.id.clone(), outputs, own, id.first, n_tasks, is_spout);
+        let mut out = Out::new(layout.id.clone(), outputs, Vec::new(), id.first, n_tasks, is_spout);
         if options.panic_policy_of(&spec.config) == PanicPolicy::DeadLetter {
             out.dead_letters = self.program.components[at].dead_letters;
         }
@@ -716,7 +804,7 @@ impl<'a> Builder<'a> {
             tick_ns: options.tick_ns_of(&spec.config).filter(|_| !is_spout),
             ..making
         };
-        Ok(Executor::new(making, out))
+        Ok(Parts { making, out, trackers })
     }
 
     /// Slots of each task here that opens trees: an even part of `worker.pending.max`.
@@ -727,7 +815,7 @@ impl<'a> Builder<'a> {
         (self.plan.options.pending_max / n.max(1) as u32).clamp(SLOTS_MIN, crate::ledger::SLOTS_MAX)
     }
 
-    fn outputs(&self, at: usize, task: u32, first_remote: usize, dests: &[Dest]) -> Result<Vec<Output>, PlanError> {
+    fn outputs(&self, at: usize, task: u32) -> Result<Vec<Output>, PlanError> {
         let spec = &self.program.spec.components[at];
         spec.outputs
             .iter()
@@ -749,25 +837,9 @@ impl<'a> Builder<'a> {
                         })?);
                     }
                 }
-                // Places of this worker never change.
-                let single = match &subscriptions[..] {
-                    [only] => {
-                        let first = dests[only.targets[0] as usize].at;
-                        let same = only.targets.iter().all(|t| dests[*t as usize].at == first);
-                        if same && (first as usize) < first_remote { first } else { NOWHERE }
-                    }
-                    _ => NOWHERE,
-                };
-                let fixed = match &subscriptions[..] {
-                    [only] => only.fixed().map(|target| (target, dests[target as usize])),
-                    _ => None,
-                };
-                let fixed = match fixed {
-                    Some((target, Dest { at, credit })) if (at as usize) < first_remote => Route { at, target, credit },
-                    _ => Route::NONE,
-                };
                 let stream = self.streams.0[&(spec.id.clone(), output.name.clone())];
-                Ok(Output { tag: *tag, stream, single, fixed, subscriptions })
+                // Known when the loop knows where everybody is.
+                Ok(Output { tag: *tag, stream, single: NOWHERE, fixed: Route::NONE, subscriptions })
             })
             .collect()
     }

@@ -70,6 +70,8 @@ pub(crate) struct Executor {
     settled: bool,
     /// In a cycle: nothing goes on any more.
     drained: bool,
+    /// It changes place: its tasks are asked nothing and do not end here.
+    leaving: bool,
     panics: Vec<u64>,
     /// After a panic: takes nothing until then.
     paused_until_ns: u64,
@@ -104,6 +106,7 @@ impl Executor {
             making,
             settled: false,
             drained: false,
+            leaving: false,
             panics: Vec::new(),
             paused_until_ns: 0,
             pause_ns: 0,
@@ -310,7 +313,7 @@ impl Executor {
         if work > 0 {
             self.ran(io);
         }
-        if self.out.is_spout && spouts_on {
+        if self.out.is_spout && spouts_on && !self.leaving {
             // By the same way, so that the same stack is touched as well.
             work += self.ask(io, warming && self.may_warm());
         }
@@ -579,7 +582,61 @@ impl Executor {
     /// True when a task may be ready to end.
     #[inline]
     pub(crate) fn may_end(&self) -> bool {
-        self.tasks.iter().any(|t| !t.finished && (t.done || self.has_heard_all(t)))
+        !self.leaving && self.tasks.iter().any(|t| !t.finished && (t.done || self.has_heard_all(t)))
+    }
+
+    /// It is about to go elsewhere.
+    pub(crate) fn leave(&mut self) {
+        self.leaving = true;
+    }
+
+    /// True when nothing is left to be done for what came: nothing waits to go out, no input's end is open, no tree of its own is. `all`: frames
+    /// held for its own cycle are no exception.
+    pub(crate) fn is_quiet(&self, io: &Io, all: bool) -> bool {
+        let in_cycle = |credit: u32| {
+            let of = io.dests.iter().position(|d| d.credit == credit).unwrap_or_default() as u32;
+            self.making.cycle.iter().any(|tasks| tasks.contains(&of))
+        };
+        let out = &self.out;
+        let sent = out.outbox_bytes == 0 && out.pulls.is_empty() && out.holds.is_empty_of(|credit| all || !in_cycle(credit));
+        sent && out.deferred.len() == 0 && out.trackers.iter().all(|t| io.acks.trackers[*t as usize].quiet())
+    }
+
+    /// It is here no longer: its components are closed, and what it still has fails. Returns how many frames and inputs that were.
+    pub(crate) fn take_off(&mut self, io: &mut Io) -> u64 {
+        let (now_ns, mut lost) = (io.turn_ns, 0);
+        for index in 0..self.tasks.len() {
+            let mut roots = self.out.joins.give_up(index);
+            let deferred = self.out.deferred.give_up(index);
+            lost += deferred.len() as u64;
+            roots.extend(deferred.iter().flat_map(|marks| marks.each().map(|(root, _)| root).collect::<Vec<_>>()));
+            roots.into_iter().for_each(|root| io.acks.fail(root, Reason::Dropped, "its executor moved to another worker", now_ns));
+        }
+        lost += self.out.give_up_all(io, |io, marks| {
+            marks.each().for_each(|(root, _)| io.acks.fail(root, Reason::Discarded, "its executor moved to another worker", now_ns));
+        });
+        for (index, tracker) in std::mem::take(&mut self.out.trackers).into_iter().enumerate() {
+            self.fail_trees(index, tracker, io);
+        }
+        self.close(io);
+        self.publish(io);
+        lost
+    }
+
+    /// Nothing is written to its counters any more.
+    pub(crate) fn gone(&self) {
+        self.making.stats.ended.store(true, Ordering::Release);
+        self.making.stats.gone.store(true, Ordering::Release);
+    }
+
+    /// Trees that are still open when their spout goes fail, and it is told.
+    fn fail_trees(&mut self, index: usize, tracker: u16, io: &mut Io) {
+        let failed = io.acks.fail_open(tracker);
+        self.out.trees_failed += failed.len() as u64;
+        if self.out.is_spout && !failed.is_empty() {
+            let moved = crate::ack::TreeFail { reason: Reason::Shutdown, text: "its spout moved to another worker".into() };
+            self.call(io, index, &[], 0, |component, _| failed.iter().for_each(|id| component.failed(*id, &moved)));
+        }
     }
 
     /// Every spout task is told to end: Ctrl-C in `run`.
@@ -621,7 +678,7 @@ impl Executor {
         s.trees_acked.store(self.out.acked, Ordering::Relaxed);
         s.trees_failed.store(self.out.trees_failed, Ordering::Relaxed);
         s.busy_ns.store(io.metrics.times(self.out.place).busy_ns, Ordering::Relaxed);
-        s.ended.store(self.ended(), Ordering::Release);
+        s.ended.store(self.ended() || self.leaving, Ordering::Release);
     }
 
     /// Housekeeping: samplers follow the rate, and what is seen now and then is seen.

@@ -9,6 +9,7 @@ use crate::credit::CreditOut;
 use crate::lane::{LaneOut, drop_handles, replace_by_handle};
 use crate::limits::{REMOTE_STAGING_BYTES_MAX, WATERMARK_BYTES};
 use crate::metrics::LoopMetrics;
+use crate::moves::{Lane, Marker, Version, Who};
 use crate::queue::FrameQueue;
 use crate::remote::Remote;
 use crate::stats::Shared;
@@ -107,6 +108,19 @@ pub(crate) struct Io {
     pub(crate) copied_bytes: u64,
     /// In this turn something stopped only because its turn was over: there is more to send at once.
     pub(crate) more: bool,
+    /// Executors that change place, by their index in `credits`: frames for them are held. They are placed nowhere meanwhile.
+    pub(crate) held: Vec<u32>,
+    /// Markers that came: by which lane, and what had come by it for each executor of this loop.
+    pub(crate) markers: Vec<CameMarker>,
+}
+
+/// A marker that came by a lane, and how many bytes had come by it for each executor of the loop.
+pub(crate) struct CameMarker {
+    pub(crate) lane: Lane,
+    pub(crate) marker: Marker,
+    pub(crate) who: Who,
+    pub(crate) version: Version,
+    pub(crate) received: Vec<(Who, u64)>,
 }
 
 /// A place that takes nothing (yet).
@@ -194,6 +208,46 @@ impl Io {
     /// Place of a remote loop.
     pub(crate) fn remote_place(&self, remote: usize) -> usize {
         self.first_lane + self.lanes.len() + remote
+    }
+
+    /// An executor of this loop gets its place, behind the others of the loop. Places from there on are one higher.
+    /// `windows`: on lanes, and on links.
+    pub(crate) fn insert_local(&mut self, windows: (u64, u64), worker_bit: u64) {
+        let at = self.first_lane;
+        let mut staging = Staging::new(usize::MAX, usize::MAX, worker_bit);
+        staging.frames.reserve(crate::queue::reserved_bytes(windows.0));
+        self.staging.insert(at, staging);
+        self.first_lane += 1;
+        self.dests.iter_mut().filter(|d| d.at as usize >= at).for_each(|d| d.at += 1);
+        let near = (0..1 + self.lanes.len()).map(|_| FrameQueue::with_window(windows.0));
+        let lanes = near.chain(self.remotes.iter().map(|_| FrameQueue::with_window(windows.1))).collect();
+        self.inboxes.push(Inbox { lanes, pending: false });
+    }
+
+    /// The executor at `place` is gone, and nobody is sent to it. Places above are one lower.
+    pub(crate) fn remove_local(&mut self, place: usize) {
+        self.staging.remove(1 + place);
+        self.first_lane -= 1;
+        self.inboxes.remove(place);
+        for dest in &mut self.dests {
+            assert!(dest.at as usize != 1 + place, "nobody is sent to an executor that is gone");
+            dest.at -= u16::from(dest.at as usize > 1 + place);
+        }
+    }
+
+    /// The place of a lane, as inboxes number them.
+    pub(crate) fn place_of_lane(&self, lane: Lane) -> usize {
+        self.first_lane + lane as usize - 1
+    }
+
+    /// The lane behind a place: 0 for this loop's own.
+    pub(crate) fn lane_at(&self, at: u16) -> Option<Lane> {
+        match self.via(at) {
+            Via::Nowhere => None,
+            Via::Local(_) => Some(0),
+            Via::Lane(lane) => Some(1 + lane as Lane),
+            Via::Remote(remote) => Some((1 + self.lanes.len() + remote) as Lane),
+        }
     }
 
     /// A new remote loop gets its place, closed until it has a link.

@@ -12,7 +12,7 @@ use crate::remote::Connected;
 use crate::stats::{HowEnded, LinkEnded};
 use saetta_model::name::Name;
 use saetta_transport::{Carrier, CarrierRefused, Choice, Connection, Ending, Inbound, LinkEnd, LinkId, Peer, Road};
-use saetta_tuple::frame::{CONTROL, END, Frame, check_run};
+use saetta_tuple::frame::{CONTROL, END, Frame, MARKER, check_run};
 
 /// The links of one loop. Made, used and dropped on the loop's own thread; stepped loops and lonely workers have none.
 pub struct Links(pub(crate) Option<Carrier>);
@@ -113,18 +113,12 @@ impl CoreLoop {
             // The peer sees the connection end and finds nobody when it dials again.
             return;
         }
-        let system = Name::system("__system");
         if links.0.is_none() {
-            self.io.shared.report(&system, "a link for a loop without a carrier".into());
+            self.io.shared.report(&Name::system("__system"), "a link for a loop without a carrier".into());
             return;
         }
-        let Some(number) = self.io.remotes.iter().position(|r| r.placement == peer.placement && r.on_loop == peer.remote_loop) else {
-            self.io.shared.report(
-                &system,
-                format!("a link from placement {:x} loop {}, which this worker exchanges nothing with", peer.placement, peer.remote_loop),
-            );
-            return;
-        };
+        // Whoever was let in may know an assignment that this loop does not know yet.
+        let number = self.remote_number(peer.placement, peer.remote_loop);
         if !self.io.remotes[number].goes_with(peer.road, peer.start) {
             // The peer connected again before this side saw the old link end.
             self.close_remote(links, number, true);
@@ -141,6 +135,7 @@ impl CoreLoop {
                 if self.io.remotes[number].is_open() {
                     self.open_remote(carrier_of(links), number, &peer);
                 }
+                self.lane_linked(number);
             }
             Err(e) => self.io.shared.link_ended(LinkEnded {
                 placement: peer.placement,
@@ -160,10 +155,14 @@ impl CoreLoop {
         let lane = self.lanes_in.len() + 1 + number;
         let Some(control) = self.io.remotes[number].link(Road::Control) else { return };
         for place in 0..self.executors.len() {
+            if self.shift.moves.is_leaving(self.executors[place].id.first) {
+                continue;
+            }
             let held = self.io.inboxes[place].lanes[lane].bytes() as u64;
             let limit = self.credit_in[place][lane].restart(held);
             carrier.grant(control, self.executors[place].id.first, limit);
         }
+        self.lane_linked(number);
     }
 
     /// Closes what there is of the link to a remote loop: its credit is void, what was staged is lost and counted, and its trees fail. What was sent
@@ -185,6 +184,7 @@ impl CoreLoop {
     /// No frame goes to a remote loop any more.
     fn shut_remote(&mut self, number: usize, goodbye: bool) {
         self.io.close_place(number);
+        self.lane_unlinked(number, goodbye);
         self.io.remotes[number].early.clear();
         let place = self.io.remote_place(number);
         let staged = std::mem::take(&mut self.io.staging[place].frames);
@@ -301,7 +301,7 @@ fn check_frames(frames: &[u8], road: Road, checks: &[Check]) -> Result<(), &'sta
     while let Some(frame) = Frame::first(run) {
         let flags = frame.header.flags;
         match road {
-            Road::Data if flags & CONTROL != 0 => return Err("an ack on the road of tuples"),
+            Road::Data if flags & MARKER == CONTROL => return Err("an ack on the road of tuples"),
             Road::Control if flags & CONTROL == 0 => return Err("a tuple on the road of acks"),
             Road::Data if flags & END == 0 => {
                 let check = checks.get(frame.header.stream as usize).ok_or("a frame of an unknown stream")?;

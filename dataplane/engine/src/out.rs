@@ -6,6 +6,7 @@ use crate::component::Fail;
 use crate::context::Cx;
 use crate::defer::Deferred;
 use crate::emit::Output;
+use crate::hold::Holds;
 use crate::io::{Io, NOWHERE};
 use crate::join::Joins;
 use crate::ledger::Root;
@@ -51,7 +52,7 @@ impl Pace {
 }
 
 /// A tree that its ledger has not been told of.
-struct Begun {
+pub(crate) struct Begun {
     tracker: u16,
     root: Root,
     xor: u64,
@@ -85,6 +86,8 @@ pub(crate) struct Out {
     drained_mask: u64,
     /// Frames of inputs whose end comes later may be in the outbox.
     deferred_wait: bool,
+    /// Frames for executors that change place: they stop nobody.
+    pub(crate) holds: Holds,
     /// A place that has no room for another frame.
     full_at: u16,
     /// Something is to be looked at before the next input: one of the above, a failure, a tracker.
@@ -135,6 +138,7 @@ impl Out {
             joins: Joins::default(),
             drained_mask: 0,
             deferred_wait: false,
+            holds: Holds::default(),
             full_at: NOWHERE,
             attention: false,
             ends_sent: vec![false; n_tasks],
@@ -160,6 +164,7 @@ impl Out {
     #[cold]
     pub(crate) fn assignment_changed(&mut self, io: &Io) {
         for (number, output) in self.outputs.iter_mut().enumerate() {
+            output.settle_places(io);
             let emitter = self.first_task + (number / self.outputs_per_task) as u32;
             output.subscriptions.iter_mut().for_each(|s| s.assignment_changed(io, emitter));
         }
@@ -184,7 +189,7 @@ impl Out {
 
     /// True when nothing of it waits to go out.
     pub(crate) fn is_empty(&self) -> bool {
-        self.outbox_bytes == 0 && self.pulls.is_empty()
+        self.outbox_bytes == 0 && self.pulls.is_empty() && self.holds.is_empty()
     }
 
     /// The place takes no further frame: the executor waits until it does, so that its next frames need no outbox.
@@ -209,7 +214,7 @@ impl Out {
 
     /// Bytes that wait here, of frames, of what is left to be pulled, and of inputs whose end comes later.
     pub(crate) fn waiting(&self) -> usize {
-        self.outbox_bytes + self.pulls.len() + self.deferred.len()
+        self.outbox_bytes + self.holds.bytes() + self.pulls.len() + self.deferred.len()
     }
 
     /// Keeps what a component left to be pulled.
@@ -253,6 +258,106 @@ impl Out {
         if self.outbox_bytes == 0 {
             self.release_acks(io);
         }
+    }
+
+    /// The executor whose credit is at `credit` changes place: what waits for it is held from now on.
+    #[cold]
+    pub(crate) fn hold_waiting(&mut self, io: &mut Io, credit: u32) {
+        let bytes = self.take_from_outbox(
+            |frame| io.dests[frame.header.target as usize].credit == credit,
+            |holds, frame| {
+                holds.push(credit, frame.bytes);
+            },
+        );
+        if bytes > 0 {
+            // Whose frames they were is not known any more.
+            self.holds.add_acks(&mut self.held, &mut self.begun, self.drained_mask);
+            self.holds.take_touched();
+            self.outbox_bytes -= bytes;
+            if self.outbox_bytes == 0 {
+                self.drained_mask = 0;
+            }
+        }
+    }
+
+    /// It has its new place: what is held for it waits like any other frame, behind what waits already. Returns its bytes.
+    #[cold]
+    pub(crate) fn release_hold(&mut self, io: &mut Io, credit: u32) -> usize {
+        let Some(mut frames) = self.holds.take(credit) else { return 0 };
+        let bytes = frames.bytes();
+        while !frames.is_empty() {
+            let mut taken = frames.take();
+            self.outbox.push(taken.frames());
+            taken.consume(taken.frames().len());
+            frames.put(taken);
+        }
+        self.outbox_bytes += bytes;
+        self.attention = true;
+        if let Some(mask) = self.holds.release_acks(&mut self.held, &mut self.begun) {
+            self.drained_mask |= mask;
+        }
+        if self.outbox_bytes == 0 {
+            self.release_acks(io);
+        }
+        bytes
+    }
+
+    /// The executor goes: whatever still waits in it is given up, and `fail` is told the marks of each frame. Returns how many they were.
+    #[cold]
+    pub(crate) fn give_up_all(&mut self, io: &mut Io, mut fail: impl FnMut(&mut Io, &Marks)) -> u64 {
+        let mut given_up = 0;
+        for credit in self.holds.credits() {
+            self.release_hold(io, credit);
+        }
+        let mut all = std::mem::take(&mut self.outbox);
+        while !all.is_empty() {
+            let mut taken = all.take();
+            let mut run = taken.frames();
+            while let Some(frame) = Frame::first(run) {
+                if frame.header.flags & END == 0 {
+                    let mut marks = Marks::NONE;
+                    marks.read(&frame);
+                    fail(io, &marks);
+                    given_up += 1;
+                }
+                run = &run[frame.bytes.len()..];
+            }
+            taken.consume(taken.frames().len());
+            all.put(taken);
+        }
+        for pull in std::mem::take(&mut self.pulls) {
+            fail(io, &pull.marks);
+            given_up += 1;
+        }
+        self.left_outbox(io, self.outbox_bytes);
+        given_up
+    }
+
+    /// Takes some frames out of the outbox and hands them over; returns their bytes. The rest keeps its order.
+    fn take_from_outbox(&mut self, wanted: impl Fn(&Frame<'_>) -> bool, mut to: impl FnMut(&mut Holds, &Frame<'_>)) -> usize {
+        let (mut kept, mut bytes) = (FrameQueue::default(), 0);
+        while !self.outbox.is_empty() {
+            let mut taken = self.outbox.take();
+            let mut run = taken.frames();
+            while let Some(frame) = Frame::first(run) {
+                if wanted(&frame) {
+                    to(&mut self.holds, &frame);
+                    bytes += frame.bytes.len();
+                } else {
+                    kept.push(frame.bytes);
+                }
+                run = &run[frame.bytes.len()..];
+            }
+            taken.consume(taken.frames().len());
+            self.outbox.put(taken);
+        }
+        self.outbox = kept;
+        bytes
+    }
+
+    /// A place of the loop is no longer what it was: the executor waits for nothing there.
+    pub(crate) fn forget_room(&mut self) {
+        self.full_at = NOWHERE;
     }
 
     /// What the oldest frame of the outbox lacks the credit of, by its index in `io.credits`, and what stands still while it does.
@@ -301,16 +406,27 @@ impl Out {
     /// The emit of a tree is over: its ledger is told, once every frame of it has entered a lane.
     #[inline]
     pub(crate) fn begin(&mut self, io: &mut Io, tracker: u16, root: Root, xor: u64, mask: u64) {
-        if self.outbox_bytes == 0 || xor == 0 {
+        if !self.attention || xor == 0 {
             io.acks.init(tracker, root, xor, mask, io.turn_ns);
         } else {
-            self.begun.push(Begun { tracker, root, xor, mask });
+            self.begin_waiting(io, Begun { tracker, root, xor, mask });
+        }
+    }
+
+    #[inline(never)]
+    fn begin_waiting(&mut self, io: &mut Io, begun: Begun) {
+        if self.holds.take_touched() {
+            self.holds.add_begun(begun);
+        } else if self.outbox_bytes == 0 {
+            io.acks.init(begun.tracker, begun.root, begun.xor, begun.mask, io.turn_ns);
+        } else {
+            self.begun.push(begun);
         }
     }
 
     /// Frames were emitted for deferred inputs: their marks are told where those went that wait now.
     pub(crate) fn emitted_for_deferred(&mut self) {
-        self.deferred_wait |= self.outbox_bytes != 0;
+        self.deferred_wait |= self.outbox_bytes != 0 || !self.holds.is_empty();
     }
 
     /// Every frame of the held inputs has entered a lane: their acks may leave. What is not handled yet learns where its frames went.
@@ -320,9 +436,11 @@ impl Out {
             io.acks.init(tracker, root, xor, mask | bits, io.turn_ns);
         }
         self.pulls.iter_mut().for_each(|pull| pull.marks.add_mask(bits));
-        if std::mem::take(&mut self.deferred_wait) {
+        if self.deferred_wait {
+            self.deferred_wait = !self.holds.is_empty();
             self.deferred.add_mask(bits);
         }
+        self.holds.add_mask(bits);
         for mut marks in self.held.drain(..) {
             marks.add_mask(bits);
             let (mask, now_ns) = (marks.mask(), io.turn_ns);
@@ -333,7 +451,16 @@ impl Out {
     /// Keeps a refused frame. The error says that a bound is reached and the frame is not kept, and names the key.
     #[cold]
     fn keep(&mut self, io: &mut Io, frame: &[u8], bounded: bool) -> Result<(), Fail> {
-        if bounded && self.outbox_bytes + frame.len() > io.executor_outbox_bytes {
+        let target = Frame::first(frame).expect("a whole frame").header.target;
+        let credit = io.dests[target as usize].credit;
+        let moves = io.held.contains(&credit);
+        if moves && bounded && self.holds.bytes() + frame.len() > io.executor_outbox_bytes {
+            return Err(Fail::Drop(format!(
+                "executor.outbox.bytes = {} are held for executors that move to another worker; raise the key, or slow the input",
+                io.executor_outbox_bytes
+            )));
+        }
+        if bounded && !moves && self.outbox_bytes + frame.len() > io.executor_outbox_bytes {
             return Err(Fail::Drop(format!(
                 "one call emitted more than executor.outbox.bytes = {} that found no room downstream; raise the key, or emit with `emit_from`",
                 io.executor_outbox_bytes
@@ -347,9 +474,13 @@ impl Out {
                 io.worker_outbox_bytes
             )));
         }
+        self.attention = true;
+        if moves {
+            self.holds.push(credit, frame);
+            return Ok(());
+        }
         self.outbox.push(frame);
         self.outbox_bytes += frame.len();
-        self.attention = true;
         Ok(())
     }
 

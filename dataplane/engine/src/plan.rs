@@ -68,6 +68,8 @@ pub struct Options {
     pub tick_ns: Option<u64>,
     /// What carries links to other workers.
     pub carrier: saetta_transport::Choice,
+    /// Of the assignment the plan was made from; 0 where there is none.
+    pub version: u64,
     /// This worker's bit in the masks of acks: [`crate::worker_bit`] of its incarnation.
     pub worker_bit: u64,
     /// What random numbers begin with.
@@ -114,6 +116,7 @@ impl Options {
             panic_policy: panic_policy(config.text("executor.panic.policy").expect("has a built-in value")),
             tick_ns: config.duration("topology.tick.tuple.freq.secs").map(|every| every.as_nanos() as u64),
             carrier: config.text("transport.carrier").expect("has a built-in value").parse().map_err(PlanError)?,
+            version: 0,
             worker_bit: 1,
             seed: random_seed(),
             alone: true,

@@ -6,10 +6,11 @@
 use crate::core_loop::NOT_HERE;
 use crate::credit::CreditIn;
 use crate::executor::{Executor, run_bytes};
-use crate::io::Io;
+use crate::io::{CameMarker, Io};
 use crate::lane::unhandle;
 use crate::limits::LINK_RUN_NS;
-use saetta_tuple::frame::{CONTROL, Frame, HANDLE};
+use crate::moves::Marker;
+use saetta_tuple::frame::{CONTROL, Frame, HANDLE, MARKER};
 
 /// The parts of a loop that incoming frames need, apart from where the frames lie.
 pub(crate) struct Receiver<'a> {
@@ -30,7 +31,12 @@ impl Receiver<'_> {
             let header = frame.header;
             if header.flags & CONTROL != 0 {
                 let now_ns = self.io.turn_ns;
-                self.io.acks.apply(&frame, now_ns);
+                if header.flags & MARKER == MARKER {
+                    self.note_marker(&frame, lane);
+                } else {
+                    self.io.acks.from = lane as u16;
+                    self.io.acks.apply(&frame, now_ns);
+                }
                 at += frame.bytes.len();
                 continue;
             }
@@ -50,6 +56,16 @@ impl Receiver<'_> {
             }
             at += self.take_run(&window[at..], lane, place);
         }
+    }
+
+    /// A marker: what came before it by this lane is handled or in inboxes.
+    #[cold]
+    fn note_marker(&mut self, frame: &Frame<'_>, lane: usize) {
+        let Some((marker, who, version)) = Marker::read(frame) else { return };
+        let each = self.executors.iter().enumerate();
+        let received =
+            each.map(|(place, e)| (e.id.first, self.credit_in[place][lane].received(self.io.inboxes[place].lanes[lane].bytes()))).collect();
+        self.io.markers.push(CameMarker { lane: lane as u16, marker, who, version, received });
     }
 
     /// Takes the frames at the front of `window` that are for the executor at `place`; returns their bytes.

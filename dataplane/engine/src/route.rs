@@ -2,13 +2,14 @@
 //!
 //! Before: the watchdog has a newer assignment. After: emitters choose among what is there now.
 
-use crate::ack::Road;
 use crate::core_loop::CoreLoop;
 use crate::credit::CreditIn;
 use crate::io::{Dest, NOWHERE, Via};
 use crate::links::Links;
 use crate::plan::{LoopAt, RemoteExecutor};
 use crate::remote::Remote;
+use crate::trees::trees_at;
+use saetta_model::parallelism::ExecutorId;
 
 impl CoreLoop {
     /// Executors elsewhere changed place. Frames not yet in a lane go to the new place.
@@ -20,6 +21,7 @@ impl CoreLoop {
             if matches!(self.io.via(old), Via::Local(_) | Via::Lane(_)) {
                 continue;
             }
+            self.shift.places[ordinal] = remotes.iter().find(|r| r.id == id).map(|r| LoopAt::There(r.placement, r.on_loop));
             let number = remotes.iter().find(|r| r.id == id).map(|r| self.remote_number(r.placement, r.on_loop));
             let at = number.map_or(NOWHERE, |number| self.io.remote_place(number) as u16);
             if old != at {
@@ -33,7 +35,7 @@ impl CoreLoop {
                 }
             }
         }
-        self.route_acks(remotes);
+        self.route_acks();
         self.executors.iter_mut().for_each(|e| e.out.assignment_changed(&self.io));
         // Lanes whose worker is no longer named close their links.
         for number in 0..self.io.remotes.len() {
@@ -47,29 +49,10 @@ impl CoreLoop {
 
     /// Acks follow owners and ledgers to where they are now. A ledger that is somewhere else knows nothing of the trees begun before: those
     /// of tasks here fail.
-    fn route_acks(&mut self, remotes: &[RemoteExecutor]) {
-        let (plan, planned) = (self.ack_plan.clone(), self.planned.clone());
-        let find = |id| LoopAt::find(&planned, remotes, id);
-        for owner in plan.owners() {
-            let at = find(owner);
-            for task in owner.tasks() {
-                let ledger = at.and_then(|at| plan.ledger_at(task, at, find, LoopAt::same_worker));
-                let (owner_at, ledger_of) = (self.ack_road(at), self.ack_road(ledger));
-                self.io.acks.set_roads(task, owner_at, ledger_of);
-            }
-        }
-        self.io.acks.send_orphans(self.io.turn_ns);
-    }
-
-    /// `None` = on this loop.
-    fn ack_road(&mut self, at: Option<LoopAt>) -> Option<Road> {
-        match at {
-            None => Some(Road::None),
-            Some(LoopAt::Here(at)) if at == self.index => None,
-            // Lanes are to all loops but this one, in their order.
-            Some(LoopAt::Here(at)) => Some(Road::Lane((at - usize::from(at > self.index)) as u16)),
-            Some(LoopAt::There(placement, on_loop)) => Some(Road::Remote(self.remote_number(placement, on_loop) as u16)),
-        }
+    fn route_acks(&mut self) {
+        let place = |id: ExecutorId| self.layout_executors.binary_search(&id).ok().and_then(|ordinal| self.shift.places[ordinal]);
+        self.shift.trees = trees_at(&self.ack_plan, place).into();
+        self.trees_changed();
     }
 
     /// Number of a remote loop, made when it is new.
@@ -83,6 +66,7 @@ impl CoreLoop {
             self.io.remotes[*number].is_apart()
                 && self.io.staging[place].frames.is_empty()
                 && !self.io.dests.iter().any(|d| d.at as usize == place)
+                && !self.lane_is_used(*number)
         };
         if let Some(number) = (0..self.io.remotes.len()).find(unused) {
             self.io.remotes[number] = Remote::new(placement, on_loop);

@@ -8,10 +8,11 @@ use saetta_ring::Sleeper;
 use saetta_transport::Road;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{OnceLock, PoisonError, RwLock};
 
 use crate::limits::{LINK_ENDS_MAX, REPORTS_MAX};
+use crate::metrics::{LoopMetrics, LoopReader};
 
 /// Counters of one executor since its worker started. Written by its loop, about once a turn.
 #[derive(Debug)]
@@ -40,10 +41,11 @@ pub struct ExecutorStats {
     pub in_task: AtomicU32,
     /// Every task has ended.
     pub ended: AtomicBool,
+    /// It went to another loop: nothing is written here any more.
+    pub gone: AtomicBool,
 }
 
 /// What one loop tells.
-#[derive(Debug)]
 pub struct LoopStats {
     /// Turns of the duty cycle: a loop whose turns stand still while it has work is stuck in user code.
     pub turns: CachePadded<AtomicU64>,
@@ -81,8 +83,70 @@ pub struct LoopStats {
     pub ended: AtomicBool,
     /// The kernel's id of the loop's thread; 0 before it runs and after.
     pub thread: AtomicU32,
-    /// Executors of the loop.
-    pub executors: Vec<Arc<ExecutorStats>>,
+    /// Moves of executors that this loop has a part in and that are not settled.
+    pub moves: AtomicU64,
+    /// The assignment the loop was told of last, and the one it has in force.
+    pub version_told: AtomicU64,
+    /// See `version_told`.
+    pub version: AtomicU64,
+    /// Frames, and inputs not yet ended, that failed because their executor had to go while they were under way.
+    pub moves_lost: AtomicU64,
+    /// Executors whose place was taken on, or was released, after a message timeout instead of a word from their old place.
+    pub moves_late: AtomicU64,
+    /// The other side of the loop's metrics since its executors changed last, and what ends the one before.
+    pub metrics: ArrayQueue<(LoopMetrics, u64, LoopReader)>,
+    executors: RwLock<Vec<Arc<ExecutorStats>>>,
+}
+
+impl fmt::Debug for LoopStats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LoopStats").field("turns", &self.turns).field("executors", &self.executors()).finish_non_exhaustive()
+    }
+}
+
+impl LoopStats {
+    pub(crate) fn new(executors: Vec<Arc<ExecutorStats>>) -> Self {
+        LoopStats {
+            turns: CachePadded::new(AtomicU64::new(0)),
+            waiting_bytes: AtomicU64::new(0),
+            sent_bytes: AtomicU64::new(0),
+            received_bytes: AtomicU64::new(0),
+            discarded: AtomicU64::new(0),
+            pending_trees: AtomicU64::new(0),
+            given_up: AtomicU64::new(0),
+            trees_dropped: AtomicU64::new(0),
+            acks_lost: AtomicU64::new(0),
+            trees_lost: AtomicU64::new(0),
+            trees_lost_later: AtomicU64::new(0),
+            copied_bytes: AtomicU64::new(0),
+            calls: AtomicU64::new(0),
+            link_calls: AtomicU64::new(0),
+            link_bytes_in: AtomicU64::new(0),
+            link_bytes_copied: AtomicU64::new(0),
+            ended: AtomicBool::new(false),
+            thread: AtomicU32::new(0),
+            moves: AtomicU64::new(0),
+            version_told: AtomicU64::new(0),
+            version: AtomicU64::new(0),
+            moves_lost: AtomicU64::new(0),
+            moves_late: AtomicU64::new(0),
+            metrics: ArrayQueue::new(1),
+            executors: RwLock::new(executors),
+        }
+    }
+
+    /// Executors of the loop, those about to come included. For whoever watches it: takes a lock that no loop takes.
+    pub fn executors(&self) -> Vec<Arc<ExecutorStats>> {
+        let all = self.executors.read().unwrap_or_else(PoisonError::into_inner);
+        all.iter().filter(|e| !e.gone.load(Ordering::Acquire)).cloned().collect()
+    }
+
+    /// One more will come. For whoever says so to the loop.
+    pub(crate) fn add(&self, executor: Arc<ExecutorStats>) {
+        let mut all = self.executors.write().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|e| !e.gone.load(Ordering::Acquire));
+        all.push(executor);
+    }
 }
 
 /// Something an operator should see.
@@ -201,7 +265,7 @@ impl Shared {
 
     /// All executors, ascending.
     pub fn executors(&self) -> Vec<Arc<ExecutorStats>> {
-        let mut all: Vec<_> = self.loops.iter().flat_map(|l| l.executors.iter().cloned()).collect();
+        let mut all: Vec<_> = self.loops.iter().flat_map(|l| l.executors()).collect();
         all.sort_by_key(|e| e.id);
         all
     }
@@ -209,6 +273,15 @@ impl Shared {
     /// True when every task of every loop has ended.
     pub fn ended(&self) -> bool {
         self.loops.iter().all(|l| l.ended.load(Ordering::Acquire))
+    }
+
+    /// True when no executor is on its way to this worker or from it, nor waits for any that is, as far as its loops know.
+    pub fn settled(&self) -> bool {
+        // Acquire: pairs with the Release in `take_on`, which counts before it says so.
+        let settled = |l: &LoopStats| {
+            l.version.load(Ordering::Acquire) >= l.version_told.load(Ordering::Relaxed) && l.moves.load(Ordering::Relaxed) == 0
+        };
+        self.loops.iter().all(|l| settled(l))
     }
 
     /// True when no frame waits anywhere in this worker.

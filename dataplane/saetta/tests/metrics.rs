@@ -104,7 +104,7 @@ fn busy_idle_and_blocked_are_the_time_that_passed() {
         assert!(of.times.busy_ns > 0, "{of:?}");
     }
     for e in metrics.executors.iter().filter(|e| !e.component.is_system()) {
-        let on = shared.loops.iter().position(|l| l.executors.iter().any(|s| s.id == e.id)).unwrap();
+        let on = shared.loops.iter().position(|l| l.executors().iter().any(|s| s.id == e.id)).unwrap();
         assert!(near(e.times, metrics.loops[on].wall_ns), "{} {:?} of {:?}", e.component, e.times, metrics.loops[on]);
         assert!(e.times.busy_ns > 0, "{} was never busy", e.component);
         assert!(e.times.busy_ns <= metrics.loops[on].times.busy_ns, "an executor runs only while its loop does");

@@ -21,6 +21,8 @@ pub const HANDLE: u16 = 2;
 pub const END: u16 = 4;
 /// No tuple: a message of the control road.
 pub const CONTROL: u16 = 8;
+/// No tuple: a mark of the data road, behind what was sent before it. Its `stream` says what it marks.
+pub const MARKER: u16 = END | CONTROL;
 /// Where the number of anchor blocks stands in the flags.
 pub const ANCHORS_SHIFT: u32 = 4;
 /// Anchors one frame carries at most.

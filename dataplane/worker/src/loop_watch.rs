@@ -47,7 +47,7 @@ impl LoopWatch {
 
 fn note(loops: &[std::sync::Arc<LoopStats>], change: Change) -> LoopNote {
     let l = change.of();
-    let executors = &loops[l].executors;
+    let executors = &loops[l].executors();
     let names = executors.iter().map(|e| format!("{}{}", e.component, e.id)).collect::<Vec<_>>().join(", ");
     match change {
         Change::Stuck(_) => match executors.iter().find_map(|e| Some(e).zip(task(e))) {

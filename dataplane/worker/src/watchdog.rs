@@ -544,7 +544,7 @@ impl Watchdog {
     /// Executors of loops that stand still; empty = none does.
     fn held_up(&self) -> String {
         let stuck = (0..self.running.shared.loops.len()).filter(|l| self.loops.is_stuck(*l));
-        let all = stuck.flat_map(|l| self.running.shared.loops[l].executors.iter()).map(|e| format!("{}{}", e.component, e.id));
+        let all = stuck.flat_map(|l| self.running.shared.loops[l].executors()).map(|e| format!("{}{}", e.component, e.id));
         all.collect::<Vec<_>>().join(", ")
     }
 }

@@ -218,6 +218,10 @@ impl Acks {
 
     fn send_orphan(&mut self, frame: &Frame<'_>, now_ns: u64) {
         let of = frame.header.stream;
+        if of == kind::MOVE {
+            // Said again where it still means something.
+            return;
+        }
         let (kind::ACKS | kind::INITS | kind::COMPLETE) = of else {
             // These find their way by their root, wherever they are.
             return self.apply(frame, now_ns);

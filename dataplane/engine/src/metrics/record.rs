@@ -61,6 +61,25 @@ impl LoopMetrics {
         }
     }
 
+    /// For a loop whose executors are others from `now_ns` on; `kept`: by their place, the place each had here. This one is closed by its reader.
+    pub(crate) fn succeed(
+        &self,
+        executors: &[ExecutorDesc],
+        n_streams: usize,
+        kept: &[Option<usize>],
+        now_ns: u64,
+    ) -> (Self, super::LoopReader) {
+        let (mut next, reader) = super::loop_metrics(executors.to_vec(), n_streams);
+        next.begin(now_ns);
+        for (line, before) in next.lines.iter_mut().zip(kept) {
+            if let Some(before) = before.and_then(|place| self.lines.get(place)) {
+                (line.activity, line.times) = (before.activity, before.times);
+            }
+        }
+        next.own.n_blocked = next.lines.iter().filter(|line| line.activity == Activity::Blocked).count();
+        (next, reader)
+    }
+
     /// Those of a loop without executors.
     pub(crate) fn none() -> Self {
         super::loop_metrics(Vec::new(), 0).0

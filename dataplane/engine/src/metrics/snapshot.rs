@@ -158,6 +158,23 @@ impl LoopReader {
         self
     }
 
+    /// The executors of the loop are others now, and `next` reads them: takes all that was counted before along. `before` is the loop's side of
+    /// this one, or of one that was never read and is lost.
+    pub fn follow(mut self, before: LoopMetrics, now_ns: u64, mut next: LoopReader) -> LoopReader {
+        if before.is_of(&self.sets) {
+            self = self.finish(before, now_ns);
+        }
+        next.own = self.own;
+        for old in self.executors {
+            match next.executors.iter().position(|e| e.id == old.id) {
+                Some(place) => next.executors[place] = old,
+                // Those that are gone stand behind those that are counted.
+                None => next.executors.push(old),
+            }
+        }
+        next
+    }
+
     fn drain(&mut self, set: usize) {
         let set = &self.sets[set];
         self.own.times.add(set.times.take());
