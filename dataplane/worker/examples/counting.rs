@@ -3,8 +3,9 @@
 //! Called as a supervisor calls a topology's binary: `worker --socket PATH --topology ID --port N --placement HEX --start N --key-fd N`.
 //! The record's arguments: an output directory, how many numbers each spout task emits (0 = endless), and a word: `plain`; `stuck` holds
 //! the first middle task up for a while; `fatal` ends it for good; `tracked` has one executor of each and tracks every number.
-//! Each count task writes what it saw at its end: tuples, sum of values, and how many came out of the order their source sent them in. A
-//! tracked spout task writes then how many trees were acked and how many failed, and before that the reason of the first one that did.
+//! Each count task writes what it saw at its end: tuples, sum of values, how many came out of the order their source sent them in, and from how
+//! many sources they came. An instance that ends elsewhere, because its executor moves, writes the same to a file of its own. A tracked spout
+//! task writes then how many trees were acked and how many failed, and before that the reason of the first one that did.
 
 // `#[tuple]` names the crate users depend on, which stands on this one.
 extern crate self as saetta;
@@ -98,7 +99,6 @@ impl Order {
 struct Middle {
     word: String,
     order: Order,
-    emitted: u64,
 }
 
 impl Component for Middle {
@@ -116,32 +116,54 @@ impl Component for Middle {
             if !self.order.holds(frame.header.source, seq) {
                 cx.fail("out of order".into());
             }
-            self.emitted += 1;
-            cx.emit(0, &Item { key, seq: self.emitted, value });
+            // The order of its source, which outlives this instance; the lowest bit says which source.
+            cx.emit(0, &Item { key, seq: value << 1 | u64::from(frame.header.source & 1), value });
         }
     }
 }
 
 struct Count {
     out: PathBuf,
-    order: Order,
+    task: u32,
+    /// By source of the tuples, and by theirs.
+    order: BTreeMap<u32, [Order; 2]>,
+    ended: bool,
     tuples: u64,
     sum: u64,
     disorder: u64,
 }
 
+impl Count {
+    fn write(&self, name: &str) -> Result<(), Fail> {
+        let text = format!("{} {} {} {}", self.tuples, self.sum, self.disorder, self.order.len());
+        std::fs::write(self.out.join(name), text).map_err(|e| Fail::Fatal(e.to_string()))
+    }
+}
+
 impl Component for Count {
+    fn open(&mut self, cx: &mut Cx<'_>) -> Result<(), Fail> {
+        self.task = cx.task();
+        Ok(())
+    }
     fn handle(&mut self, stream: u16, window: &[u8], cx: &mut Cx<'_>) {
         while let Some(frame) = cx.next_frame(stream, window) {
             let (_, seq, value) = read(frame.archive());
-            self.disorder += u64::from(!self.order.holds(frame.header.source, seq));
+            let order = &mut self.order.entry(frame.header.source).or_default()[seq as usize & 1];
+            self.disorder += u64::from(!order.holds(0, seq));
             self.tuples += 1;
             self.sum += value;
         }
     }
     fn finish(&mut self, cx: &mut Cx<'_>) -> Result<(), Fail> {
-        let text = format!("{} {} {} {}", self.tuples, self.sum, self.disorder, self.order.0.len());
-        std::fs::write(self.out.join(format!("count-{}", cx.task())), text).map_err(|e| Fail::Fatal(e.to_string()))
+        self.ended = true;
+        self.write(&format!("count-{}", cx.task()))
+    }
+    fn close(&mut self) {
+        if !self.ended && self.tuples > 0 {
+            // No name is used twice: instances of a task in one process come one after the other.
+            let name = (0..).map(|n| format!("part-{}-{}-{n}", self.task, std::process::id())).find(|name| !self.out.join(name).exists());
+            let _ = self.write(&name.expect("endless"));
+        }
     }
 }
 
@@ -189,8 +211,9 @@ fn build(args: &[String]) -> Result<Program, String> {
     let key: KeyFn = Arc::new(|archive, bytes| bytes.raw(&read(archive).0.to_le_bytes()));
     let check: fn(&[u8]) -> bool = saetta_tuple::check::<Item>;
     let tag = std::any::TypeId::of::<Item>();
-    let count =
-        move || -> Box<dyn Component> { Box::new(Count { out: out.clone(), order: Order::default(), tuples: 0, sum: 0, disorder: 0 }) };
+    let count = move || -> Box<dyn Component> {
+        Box::new(Count { out: out.clone(), task: 0, order: BTreeMap::new(), ended: false, tuples: 0, sum: 0, disorder: 0 })
+    };
     let middle = move || -> Box<dyn Component> { Box::new(Middle { word: word.clone(), ..Middle::default() }) };
     let numbers = move || -> Box<dyn Component> { Box::new(Numbers { next: 0, end, trees: trees.clone() }) };
     Ok(Program {

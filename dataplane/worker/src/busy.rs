@@ -15,6 +15,11 @@ impl Busy {
         Busy { since: now, ran_ns: vec![0; executors] }
     }
 
+    /// Of other executors than before, which have run so long.
+    pub(crate) fn again(ran_ns: Vec<u64>, now: Instant) -> Self {
+        Busy { since: now, ran_ns }
+    }
+
     /// Thousandths of the time since the last call, by executor. `ran_ns`: nanoseconds each has run since its start.
     pub(crate) fn per_mille(&mut self, ran_ns: Vec<u64>, now: Instant) -> Vec<u32> {
         let passed = now.saturating_duration_since(self.since).as_nanos().max(1);

@@ -42,6 +42,8 @@ pub(crate) struct Peers {
     starts: BTreeMap<u64, u64>,
     /// Not yet told to the loops. At most two for each placement and event.
     gone: Vec<Gone>,
+    /// Of placements the newest assignment does not name: they may still hand over what they have, in order.
+    parting: Vec<Gone>,
     /// Told to stop: nobody is let in any more.
     pub(crate) leaving: bool,
 }
@@ -56,13 +58,14 @@ impl Peers {
             links: BTreeSet::new(),
             starts: BTreeMap::new(),
             gone: Vec::new(),
+            parting: Vec::new(),
             leaving: false,
         };
         peers.update(assignment, own, links);
         peers
     }
 
-    /// A newer assignment. Placements it no longer names are lost, and their start numbers forgotten: their ids are never used again.
+    /// A newer assignment. Placements it no longer names are about to part, and their start numbers forgotten: their ids are never used again.
     pub(crate) fn update(&mut self, assignment: &Assignment, own: &Placement, links: BTreeSet<TargetKey>) {
         let other = |w: &Placement| {
             let host = assignment.hosts.get(&w.slot.node).cloned().unwrap_or_default();
@@ -74,10 +77,28 @@ impl Peers {
         for (placement, other) in before.into_iter().filter(|(placement, _)| !self.others.contains_key(placement)) {
             // There may have been later starts than the one seen here. Two in a row have all bits that any of them has.
             let seen = self.starts.get(&placement).copied().unwrap_or(0);
-            self.gone.extend([seen, seen + 1].map(|start| Gone { placement, start, index: other.index }));
+            self.parting.extend([seen, seen + 1].map(|start| Gone { placement, start, index: other.index }));
         }
         self.starts.retain(|id, _| self.others.contains_key(id));
         self.links = links;
+    }
+
+    /// Another set of links between the same workers.
+    pub(crate) fn set_links(&mut self, links: BTreeSet<TargetKey>) {
+        self.links = links;
+    }
+
+    /// The links there should be.
+    pub(crate) fn links(&self) -> &BTreeSet<TargetKey> {
+        &self.links
+    }
+
+    /// Whoever is about to part has gone, as far as `is` says so by its placement.
+    pub(crate) fn part(&mut self, is: impl Fn(u64) -> bool) {
+        let (gone, parting) = std::mem::take(&mut self.parting).into_iter().partition(|g: &Gone| is(g.placement));
+        let gone: Vec<Gone> = gone;
+        self.gone.extend(gone);
+        self.parting = parting;
     }
 
     /// Links this side dials.
@@ -350,18 +371,40 @@ mod tests {
         let own = place::placement(&after, 20).unwrap();
         y.update(&after, own, place::links(&spec, &layout, &LoopRule::default(), &after, own).unwrap());
         let gone = |start| Gone { placement: 10, start, index: 0 };
+        assert_eq!(y.take_gone(), [], "it may still hand over what it has");
+        y.part(|placement| placement == 11);
+        assert_eq!(y.take_gone(), [], "that is another");
+        y.part(|placement| placement == 10);
         assert_eq!(y.take_gone(), [gone(7), gone(8)], "and whatever started after what was seen");
         y.admit(&claim(10, 8, 0, 0, 0)).unwrap_err();
         y.admit(&claim(11, 1, 0, 0, 0)).unwrap();
     }
 
     #[test]
-    fn other_executors_or_cores_need_a_new_start_and_another_peer_does_not() {
+    fn other_cores_or_loops_need_a_new_start_and_other_executors_do_not() {
         let own = worker("y", 20, 1, &[6, 7], &[(3, 6)]);
-        assert_eq!(place::needs_restart(&own, &own.clone()), None);
-        let text = place::needs_restart(&own, &worker("y", 20, 1, &[6, 7], &[(4, 6)])).unwrap();
-        assert_eq!(text, "executors that go: [3] on core 6; that come: [4] on core 6");
-        assert!(place::needs_restart(&own, &worker("y", 20, 1, &[6], &[(3, 6)])).unwrap().contains("cores"));
+        let shared = LoopRule::default();
+        assert_eq!(place::needs_restart(&shared, &own, &own.clone()), None);
+        assert_eq!(place::needs_restart(&shared, &own, &worker("y", 20, 1, &[6, 7], &[(4, 6), (1, 7)])), None);
+        assert!(place::needs_restart(&shared, &own, &worker("y", 20, 1, &[6], &[(3, 6)])).unwrap().contains("cores"));
+        assert!(place::needs_restart(&shared, &own, &worker("y", 20, 2, &[6, 7], &[(3, 6)])).unwrap().contains("index"));
+        let dedicated = LoopRule { mode: saetta_model::loops::Mode::Dedicated, ..LoopRule::default() };
+        let text = place::needs_restart(&dedicated, &own, &worker("y", 20, 1, &[6, 7], &[(3, 6), (4, 7)])).unwrap();
+        assert!(text.contains("[6] and are on [6, 7]"), "{text}");
+        assert_eq!(place::needs_restart(&dedicated, &own, &worker("y", 20, 1, &[6, 7], &[(4, 6)])), None, "another in its loop");
+    }
+
+    #[test]
+    fn the_old_and_the_new_loop_of_an_executor_that_moves_are_linked_on_both_sides() {
+        // b[3] goes from x's loop 1 to z's loop 0; a[1] from y, which is not named any more.
+        let before = assignment(vec![worker("x", 10, 0, &[4, 5], &[(3, 5)]), worker("y", 20, 1, &[6], &[(1, 6)])]);
+        let after = assignment(vec![worker("x", 10, 0, &[4, 5], &[]), worker("z", 30, 2, &[8], &[(1, 8), (3, 8)])]);
+        let of = |own| place::move_links(&LoopRule::default(), &before, &after, own).unwrap();
+        let both = |placement, local_loop, remote_loop| {
+            [Road::Data, Road::Control].map(|road| TargetKey { placement, local_loop, remote_loop, road }).into()
+        };
+        assert_eq!(of(10), both(30, 1, 0));
+        assert_eq!(of(30), both(10, 0, 1));
     }
 
     #[test]

@@ -102,23 +102,43 @@ pub(crate) fn links(
     Ok(links)
 }
 
-/// Why a running worker cannot take on `new` in place of `old`; `None` = it can.
-pub(crate) fn needs_restart(old: &Placement, new: &Placement) -> Option<String> {
-    let places = |p: &Placement| p.executors.iter().map(|e| (e.id, e.core)).collect::<BTreeSet<_>>();
+/// Links that executors which change place need until that is settled: between their old loop and their new one.
+pub(crate) fn move_links(rule: &LoopRule, old: &Assignment, new: &Assignment, own: u64) -> Result<BTreeSet<TargetKey>, String> {
+    let places = |assignment: &Assignment| -> Result<BTreeMap<ExecutorId, (u64, u32)>, String> {
+        let mut all = BTreeMap::new();
+        for worker in &assignment.workers {
+            all.extend(loops(rule, worker)?.of.into_iter().map(|(id, on_loop)| (id, (worker.id, on_loop as u32))));
+        }
+        Ok(all)
+    };
+    let (before, after) = (places(old)?, places(new)?);
+    let named = |placement: u64| placement != own && new.workers.iter().any(|w| w.id == placement);
+    let mut links = BTreeSet::new();
+    for (id, (to, to_loop)) in after {
+        let Some((from, from_loop)) = before.get(&id).copied() else { continue };
+        let (placement, local_loop, remote_loop) = match own {
+            own if own == from && named(to) => (to, from_loop, to_loop),
+            own if own == to && named(from) => (from, to_loop, from_loop),
+            _ => continue,
+        };
+        links.extend([Road::Data, Road::Control].map(|road| TargetKey { placement, local_loop, remote_loop, road }));
+    }
+    Ok(links)
+}
+
+/// Why a running worker cannot take on `new` in place of `old`; `None` = it can: executors come and go while it runs.
+pub(crate) fn needs_restart(rule: &LoopRule, old: &Placement, new: &Placement) -> Option<String> {
     if old.cores != new.cores {
         return Some(format!("its cores were {:?} and are now {:?}", old.cores, new.cores));
     }
     if old.index != new.index || old.slot != new.slot {
         return Some("its slot or index changed".into());
     }
-    let (before, after) = (places(old), places(new));
-    if before == after {
-        return None;
+    // A new placement that makes no sense is not taken on at all.
+    let (Ok(before), Ok(after)) = (loops(rule, old), loops(rule, new)) else { return None };
+    if (&before.cores, &before.blocking) != (&after.cores, &after.blocking) {
+        let (was, is) = (&before.cores, &after.cores);
+        return Some(format!("its core loops were on cores {was:?} and are on {is:?} with executors that have loops of their own"));
     }
-    let list = |set: Vec<&(ExecutorId, u32)>| set.iter().map(|(id, core)| format!("{id} on core {core}")).collect::<Vec<_>>().join(", ");
-    Some(format!(
-        "executors that go: {}; that come: {}",
-        list(before.difference(&after).collect()),
-        list(after.difference(&before).collect())
-    ))
+    None
 }

@@ -10,22 +10,20 @@ use crate::peers::{Gone, Peers};
 use crate::rate::Rate;
 use crate::supervisor::{Event, Supervisor};
 use crate::{WorkerArgs, WorkerError, log, place};
-use saetta_engine::{
-    Command, Engine, EnginePlan, ErrorReport, ExecutorStats, HowEnded, LoopStats, Options, Program, RemoteExecutor, Running, Shared,
-};
+use saetta_engine::{Command, Engine, EnginePlan, ErrorReport, ExecutorStats, HowEnded, LoopStats, Options, Program, Running, Shared};
 use saetta_model::Name;
 use saetta_model::assignment::{Assignment, Placement};
 use saetta_model::beat::ExecutorBeat;
 use saetta_model::local::{BEAT_EVERY, FromWorker, ToWorker};
 use saetta_model::loops::LoopRule;
-use saetta_model::parallelism::Layout;
+use saetta_model::parallelism::{ExecutorId, Layout};
 use saetta_model::record::TopologyRecord;
-use saetta_model::topology::TopologySpec;
 use saetta_transport::{
     Accepted, Admission, Connection, Connector, ConnectorEvent, ConnectorOptions, Identity, Key, Peer, RING_BYTES_DEFAULT, Refusal, Road,
     Role, Target, TargetKey,
 };
 use sha2::{Digest as _, Sha256};
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
@@ -64,14 +62,21 @@ enum End {
 pub(crate) struct Watchdog {
     id: u64,
     topology: Name,
-    spec: TopologySpec,
     layout: Layout,
     rule: LoopRule,
     own: Placement,
     host: String,
     record: TopologyRecord,
     assignment: Assignment,
-    routes: Vec<RemoteExecutor>,
+    program: Program,
+    /// As the plan of the running engine has them.
+    options: Options,
+    /// Loops open a carrier when they start.
+    linked: bool,
+    /// Links of the assignment in force, and when those of the one before are given up: what changes place is settled by then.
+    settle: Option<(Instant, BTreeSet<TargetKey>)>,
+    /// The newest assignment does not name this worker: it ends when it has handed over what it has, or then.
+    parting: Option<Instant>,
     peers: Peers,
     connector: Connector,
     supervisor: Supervisor,
@@ -120,8 +125,8 @@ impl Watchdog {
         options.worker_bit = saetta_engine::worker_bit(own.index, args.start);
         let memory_max = options.memory_bytes;
         let rule = LoopRule::new(&program.spec, &layout, &config);
-        let plan = place::plan(layout.clone(), options, &rule, &assignment, &own).map_err(WorkerError::Topology)?;
-        let routes = plan.remotes.clone();
+        options.version = assignment.version;
+        let plan = place::plan(layout.clone(), options.clone(), &rule, &assignment, &own).map_err(WorkerError::Topology)?;
         let links = place::links(&program.spec, &layout, &rule, &assignment, &own).map_err(WorkerError::Topology)?;
 
         let host = assignment.hosts.get(&own.slot.node).cloned().unwrap_or_default();
@@ -153,7 +158,11 @@ impl Watchdog {
         Ok(Some(Watchdog {
             id: args.placement,
             topology,
-            spec: program.spec,
+            program,
+            options,
+            linked,
+            settle: None,
+            parting: None,
             peers: Peers::new(&assignment, &own, &rule, links),
             layout,
             rule,
@@ -161,7 +170,6 @@ impl Watchdog {
             host,
             record,
             assignment,
-            routes,
             connector,
             supervisor,
             signals,
@@ -208,7 +216,7 @@ impl Watchdog {
         self.pass_reports();
         self.watch_loops(now);
         self.running.end_cycles();
-        let end = self.hear_supervisor(now);
+        let end = self.settle(now).or(self.hear_supervisor(now));
         self.beat(now);
         if end.is_some() {
             return end;
@@ -308,7 +316,11 @@ impl Watchdog {
             match end.how {
                 HowEnded::Goodbye if road == Road::Data => log::info(&self.topology, &format!("{name} said goodbye {loops}")),
                 HowEnded::Goodbye | HowEnded::Closed => {}
-                HowEnded::Lost(why) => self.report(&Name::system("__system"), &format!("link with {name} lost {loops}: {why}")),
+                HowEnded::Lost(why) => {
+                    // One that was about to part did not do so in order.
+                    self.peers.part(|placement| placement == end.placement);
+                    self.report(&Name::system("__system"), &format!("link with {name} lost {loops}: {why}"));
+                }
             }
         }
     }
@@ -397,30 +409,76 @@ impl Watchdog {
         None
     }
 
+    /// Executors come and go, routes and links change, and the process stays, where it can.
     fn adopt(&mut self, assignment: Assignment) -> Result<Option<End>, String> {
         let version = assignment.version;
-        let Some(own) = place::placement(&assignment, self.id).cloned() else {
-            return Ok(Some(End::Stop(format!("assignment {version} does not name this worker any more"))));
-        };
+        let Some(own) = place::placement(&assignment, self.id).cloned() else { return Ok(self.begin_to_part(&assignment)) };
         let host = assignment.hosts.get(&own.slot.node).cloned().unwrap_or_default();
         let moved = (host != self.host).then(|| format!("its address was {:?} and is now {host:?}", self.host));
-        if let Some(why) = place::needs_restart(&self.own, &own).or(moved) {
+        let unlinked = (!self.linked && assignment.workers.len() > 1).then(|| "it has peers now, and its loops have no carrier".to_owned());
+        if let Some(why) = place::needs_restart(&self.rule, &self.own, &own).or(moved).or(unlinked) {
             return Ok(Some(End::Restart(format!("assignment {version}: {why}"))));
         }
-        let routes = place::remotes(&self.rule, &assignment, &own)?;
-        let links = place::links(&self.spec, &self.layout, &self.rule, &assignment, &own)?;
-        self.peers.update(&assignment, &own, links);
-        if routes != self.routes {
-            // Before any link of the new peers: commands keep their order.
-            self.running.send_all(|| Command::Routes(routes.clone()));
-            self.routes = routes;
+        let links = place::links(&self.program.spec, &self.layout, &self.rule, &assignment, &own)?;
+        let mut wanted = place::move_links(&self.rule, &self.assignment, &assignment, self.id)?;
+        wanted.extend(self.peers.links().iter().filter(|key| place::placement(&assignment, key.placement).is_some()));
+        wanted.extend(links.iter());
+        let options = Options { version, ..self.options.clone() };
+        let plan = place::plan(self.layout.clone(), options, &self.rule, &assignment, &own)?;
+        self.peers.update(&assignment, &own, wanted);
+        // Before any link of the new peers: commands keep their order.
+        if let Err(why) = self.running.adopt(&self.program, &plan) {
+            return Ok(Some(End::Restart(format!("assignment {version}: {why}"))));
         }
+        self.settle = Some((Instant::now() + self.settle_time(), links));
         self.tell_gone();
-        log::info(&self.topology, &format!("assignment {version} in force, {} links wanted", self.peers.n_links()));
+        log::info(
+            &self.topology,
+            &format!("assignment {version} in force, {} links wanted{}", self.peers.n_links(), changes(&self.own, &own)),
+        );
         self.own = own;
         self.assignment = assignment;
         self.set_targets(Instant::now());
         Ok(None)
+    }
+
+    /// The assignment does not name this worker: its executors go, and it ends when they have.
+    fn begin_to_part(&mut self, assignment: &Assignment) -> Option<End> {
+        let text = format!("assignment {} does not name this worker any more", assignment.version);
+        let nothing = Placement { executors: Vec::new(), ..self.own.clone() };
+        let options = Options { version: assignment.version, ..self.options.clone() };
+        let plan = place::plan(self.layout.clone(), options, &self.rule, assignment, &nothing);
+        let begun = plan.map_err(|e| e.to_string()).and_then(|plan| self.running.adopt(&self.program, &plan).map_err(|e| e.to_string()));
+        if self.parting.is_some() || begun.is_err() {
+            return Some(End::Stop(text));
+        }
+        log::info(&self.topology, &format!("{text}: handing over"));
+        self.parting = Some(Instant::now() + self.settle_time().min(DRAIN_TIME_MAX));
+        None
+    }
+
+    /// By then whatever changes place has done so: a little less than the time after which loops say goodbye to those the assignment does not
+    /// name, so that nobody dials them again.
+    fn settle_time(&self) -> Duration {
+        Duration::from_nanos(self.options.message_timeout_ns / 4 * 3)
+    }
+
+    /// What an assignment changed is settled, or time is over.
+    fn settle(&mut self, now: Instant) -> Option<End> {
+        if let Some(deadline) = self.parting
+            && (now >= deadline || self.running.shared.settled())
+        {
+            return Some(End::Stop("no executor is left here".into()));
+        }
+        if self.settle.as_ref().is_some_and(|(at, _)| now >= *at)
+            && let Some((_, links)) = self.settle.take()
+        {
+            self.peers.set_links(links);
+            self.peers.part(|_| true);
+            self.tell_gone();
+            self.set_targets(now);
+        }
+        None
     }
 
     /// Spouts as the record says.
@@ -451,7 +509,12 @@ impl Watchdog {
         }
         let (version, ended, _) = state;
         let carrier = shared.carrier.get().map_or_else(String::new, ToString::to_string);
-        let ran_ns = self.executors.iter().map(|e| e.busy_ns.load(Ordering::Relaxed)).collect();
+        let executors = shared.executors();
+        let ran_ns: Vec<u64> = executors.iter().map(|e| e.busy_ns.load(Ordering::Relaxed)).collect();
+        if !executors.iter().map(|e| e.id).eq(self.executors.iter().map(|e| e.id)) {
+            self.busy = Busy::again(ran_ns.clone(), now);
+        }
+        self.executors = executors;
         let busy = self.busy.per_mille(ran_ns, now);
         let executors = self.executors.iter().zip(busy).map(|(e, busy)| executor_beat(e, busy)).collect();
         if self.supervisor.send(&FromWorker::Beat { version, ended, drained, carrier, executors }) {
@@ -504,7 +567,7 @@ impl Watchdog {
             if seen_at.elapsed() < SETTLE || now.iter().zip(&seen).any(|(now, before)| now < &(before + 2)) {
                 continue;
             }
-            quiet = if self.running.shared.drained() { quiet + 1 } else { 0 };
+            quiet = if self.running.shared.drained() && self.running.shared.settled() { quiet + 1 } else { 0 };
             (seen, seen_at) = (now, Instant::now());
         }
     }
@@ -587,6 +650,18 @@ fn address(host: &str, port: u16) -> Result<SocketAddr, String> {
     }
     let mut found = (host, port).to_socket_addrs().map_err(|e| e.to_string())?;
     found.next().ok_or_else(|| "the name has no address".into())
+}
+
+/// For the log: which executors came and went; nothing when none did.
+fn changes(old: &Placement, new: &Placement) -> String {
+    let places = |p: &Placement| p.executors.iter().map(|e| (e.id, e.core)).collect::<BTreeSet<_>>();
+    let (before, after) = (places(old), places(new));
+    if before == after {
+        return String::new();
+    }
+    let list = |set: Vec<&(ExecutorId, u32)>| set.iter().map(|(id, core)| format!("{id} on core {core}")).collect::<Vec<_>>().join(", ");
+    let (go, come) = (list(before.difference(&after).collect()), list(after.difference(&before).collect()));
+    format!("; executors that go: {go}; that come: {come}")
 }
 
 /// One line: what runs where, and what memory it may take.
