@@ -20,7 +20,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{LazyLock, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-const TOPOLOGY: &str = "counting-1-1";
+/// Of this process alone: workers of one host find each other by topology and placement.
+static TOPOLOGY: LazyLock<String> = LazyLock::new(|| format!("counting-1-{}", std::process::id()));
 const KEY: [u8; 32] = [0x5A; 32];
 /// Longest wait for anything; a test that waits so long fails.
 const PATIENCE: Duration = Duration::from_secs(40);
@@ -52,7 +53,7 @@ fn name(text: &str) -> Name {
 /// Slots are `a` and `b` with placement ids 10 and 20.
 fn record(out: &Path, end: u64, word: &str) -> TopologyRecord {
     TopologyRecord {
-        id: name(TOPOLOGY),
+        id: name(&TOPOLOGY),
         name: name("counting"),
         spec: SPEC.clone(),
         digest: SPEC.digest(),
@@ -121,7 +122,7 @@ impl Seat {
         let out = std::fs::File::options().append(true).create(true).open(&log).unwrap();
         let mut child = Command::new(&*BINARY)
             .arg("worker")
-            .args(["--socket", path.to_str().unwrap(), "--topology", TOPOLOGY, "--port", &place.slot.port.to_string()])
+            .args(["--socket", path.to_str().unwrap(), "--topology", &TOPOLOGY, "--port", &place.slot.port.to_string()])
             .args(["--placement", &format!("{id:016x}"), "--start", &start.to_string(), "--key-fd", "0"])
             .stdin(Stdio::piped())
             .stdout(out.try_clone().unwrap())
@@ -190,7 +191,7 @@ impl Seat {
             bytes.drain(..n);
             match message {
                 FromWorker::Hello { topology, port, placement, start, pid, version, .. } => {
-                    let own = (TOPOLOGY, self.place.slot.port, self.place.id, self.start);
+                    let own = (TOPOLOGY.as_str(), self.place.slot.port, self.place.id, self.start);
                     assert_eq!((topology.as_str(), port, placement, start), own);
                     self.hellos.push((pid, version));
                     stream.write_all(&encode(&self.boot)).unwrap();
@@ -383,15 +384,15 @@ fn a_supervisor_that_goes_away_is_found_again_and_nothing_stops_meanwhile() {
     let mut last = 0;
     // Without a supervisor, the leader's probe still shows progress.
     for _ in 0..3 {
-        let mut reply = probe(a.addr(), &key, TOPOLOGY, Duration::from_secs(5)).unwrap();
+        let mut reply = probe(a.addr(), &key, &TOPOLOGY, Duration::from_secs(5)).unwrap();
         wait(&mut [&mut b], "the probe's counts rise", |_| {
-            reply = probe(a.addr(), &key, TOPOLOGY, Duration::from_secs(5)).unwrap();
+            reply = probe(a.addr(), &key, &TOPOLOGY, Duration::from_secs(5)).unwrap();
             reply.executed > last && reply.emitted > last
         });
         assert_eq!((reply.placement, reply.start), (10, 1));
         last = reply.executed.max(reply.emitted);
     }
-    let wrong = probe(a.addr(), &Key::new([1; 32]).unwrap(), TOPOLOGY, Duration::from_secs(5));
+    let wrong = probe(a.addr(), &Key::new([1; 32]).unwrap(), &TOPOLOGY, Duration::from_secs(5));
     assert!(wrong.is_err(), "a probe without the topology's key");
 
     a.listener = Some(listen(&a.path));
@@ -608,7 +609,7 @@ fn a_loop_held_up_in_user_code_is_named_while_beats_and_probes_go_on() {
     wait(&mut [&mut a, &mut b], "the loop is reported", |s| s[0].errors.iter().any(|(_, t)| t.contains("stands still")));
     let (_, text) = a.errors.iter().find(|(_, t)| t.contains("stands still")).unwrap();
     assert!(text.contains("held up in user code of middle[3], task 3"), "{text}");
-    probe(a.addr(), &Key::new(KEY).unwrap(), TOPOLOGY, Duration::from_secs(5)).unwrap();
+    probe(a.addr(), &Key::new(KEY).unwrap(), &TOPOLOGY, Duration::from_secs(5)).unwrap();
     wait(&mut [&mut a, &mut b], "it goes on", |s| {
         s[0].log().contains("core loop") && s[0].log().contains("goes on after") && s[0].executed(3) > 1000 && s[1].executed(2) > 1000
     });
