@@ -302,8 +302,8 @@ fn executors_that_move_to_another_worker_take_what_waits_along() {
 
 #[test]
 fn a_loop_told_to_stop_sends_what_it_has_staged_before_its_goodbye() {
-    // 64 tuples are six segments.
-    let (mut a, mut b) = (emitter(1000, 3000), receiver());
+    // 64 tuples are two segments.
+    let (mut a, mut b) = (emitter(1000, 900), receiver());
     a.gate.store(2, Ordering::Relaxed);
     join(&a, &b);
     a.say(Command::Activate(true));
