@@ -121,6 +121,9 @@ impl CoreLoop {
         let number = self.remote_number(peer.placement, peer.remote_loop);
         if !self.io.remotes[number].goes_with(peer.road, peer.start) {
             // The peer connected again before this side saw the old link end.
+            let (placement, road) = (peer.placement, peer.road);
+            let text = format!("placement {placement:x} connected again ({road:?}): what the link before still carried is lost");
+            self.io.shared.report(&Name::system("__system"), text);
             self.close_remote(links, number, true);
         }
         let now_ns = self.io.now_ns();
