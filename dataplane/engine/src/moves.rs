@@ -341,18 +341,37 @@ impl Moves {
             .unwrap_or(u64::MAX)
     }
 
-    /// A newer assignment; what it changes follows by `leave`, `come` and `hold`.
-    pub(crate) fn begin(&mut self, version: Version) {
+    /// A newer assignment; what it changes follows by `leave`, `come` and `hold`. `lanes`: all that are linked. If assignments were skipped, an
+    /// executor that is about to come may have been elsewhere by them: it comes anew. Whose arrival is another version's now: (who, of which).
+    pub(crate) fn begin(&mut self, version: Version, lanes: &BTreeSet<Lane>, now_ns: u64) -> Vec<(Who, Version)> {
+        let skipped = version > self.version + 1;
         self.version = self.version.max(version);
         // A new place that has seen the executor go and come meanwhile has forgotten who asked.
         self.holding.values_mut().for_each(|h| h.asked = false);
+        let mut anew = Vec::new();
+        if skipped {
+            for ((who, of), coming) in self.coming.iter_mut().filter(|(_, c)| !c.passed_by) {
+                coming.passed_by = true;
+                anew.push((*who, *of, coming.gate.patient));
+            }
+        }
+        for (who, _, patient) in &anew {
+            self.come(*who, *patient, lanes.clone(), now_ns);
+        }
+        anew.into_iter().map(|(who, of, _)| (who, of)).collect()
     }
 
     /// The executor, which is here or about to come, goes elsewhere. `lanes`: the other loops that are linked.
     pub(crate) fn leave(&mut self, who: Who, lanes: impl Iterator<Item = Lane>, now_ns: u64) -> Vec<Action> {
-        if let Some(coming) = self.coming.range_mut((who, 0)..=(who, Version::MAX)).map(|(_, c)| c).find(|c| !c.passed_by) {
+        if let Some(((_, of), coming)) = self.coming.range_mut((who, 0)..=(who, Version::MAX)).find(|(_, c)| !c.passed_by) {
+            let of = *of;
             coming.passed_by = true;
-            return Vec::new();
+            if of < self.version {
+                return Vec::new();
+            }
+            // It was to come anew by this very assignment; where it was before is waited for by the one it came anew of.
+            self.coming.remove(&(who, of));
+            return vec![Action::Forget { who, version: of }];
         }
         self.opening.remove(&who);
         let unmarked: BTreeSet<Lane> = lanes.collect();

@@ -168,7 +168,12 @@ impl CoreLoop {
     #[cold]
     pub(crate) fn take_on(&mut self, links: &mut Links, moved: Moved) {
         let now_ns = self.io.turn_ns;
-        self.shift.moves.begin(moved.version);
+        let lanes = self.lanes();
+        for (who, of) in self.shift.moves.begin(moved.version, &lanes, now_ns) {
+            if let Some(arrival) = self.shift.arrivals.remove(&(who, of)) {
+                self.shift.arrivals.insert((who, moved.version), arrival);
+            }
+        }
         let trees = std::mem::replace(&mut self.shift.trees, moved.trees);
         self.shift.tidy_ns = Some(now_ns.saturating_add(self.options.message_timeout_ns));
         for arrival in moved.arrivals {
@@ -197,8 +202,9 @@ impl CoreLoop {
         if old == here {
             let others = self.lanes().into_iter().filter(|lane| *lane != OWN);
             let asks = self.shift.moves.leave(who, others, now_ns);
-            if !asks.is_empty() || self.shift.moves.is_leaving(who) {
-                let place = self.place_of(who).expect("it is here, or about to come");
+            if self.shift.moves.is_leaving(who)
+                && let Some(place) = self.place_of(who)
+            {
                 self.executors[place].leave();
                 self.credit_in[place].iter_mut().for_each(CreditIn::stop);
             }

@@ -175,7 +175,7 @@ impl World {
         let (old, new, now_ns) = (self.assignments[before - 1], self.assignments[version - 1], self.now_ns);
         let node = &mut self.nodes[at];
         node.version = version;
-        node.moves.begin(version as u64);
+        node.moves.begin(version as u64, &(0..LOOPS as Lane).collect(), now_ns);
         let mut asks = Vec::new();
         for (who, old, new) in [(X, old[0], new[0]), (Y, old[1], new[1])].into_iter().filter(|(_, old, new)| old != new) {
             node.leads.insert(who, None);
@@ -346,6 +346,19 @@ fn who_moves_on_before_it_woke_waits_for_all_its_places() {
     }
     (1..LOOPS).for_each(|at| world.step(at));
     assert!(world.nodes[0].runs(X), "nobody has heard of anything yet");
+    world.run_out();
+    world.check();
+}
+
+#[test]
+fn who_skipped_that_it_went_back_asks_anew() {
+    // Executor 2 never left loop 1, as far as that one knows; loop 0 expects it since the fifth, and by the eighth again.
+    let mut world = World::new();
+    let choices = [
+        796547055, 166645135, 1391852847, 3947410031, 2615242878, 3409571695, 3845760, 4253198, 1665420702, 2148362864, 2995905887,
+        2564650174, 1770791039, 111, 3034529966, 3897725150, 0, 2728678558,
+    ];
+    choices.into_iter().for_each(|choice| world.happens(choice));
     world.run_out();
     world.check();
 }
