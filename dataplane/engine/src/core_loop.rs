@@ -286,9 +286,10 @@ impl CoreLoop {
 
     #[cold]
     pub(crate) fn keep_house(&mut self, links: &mut Links, now_ns: u64) {
-        self.settle_link_credit(links);
         self.tidy_links(links, now_ns);
         if now_ns >= self.housekeeping_ns {
+            // Not oftener: each is a segment, and a system call on either side.
+            self.settle_link_credit(links);
             self.housekeeping_ns = now_ns + HOUSEKEEPING_NS;
             for executor in &mut self.executors {
                 executor.keep_metrics(&self.io, now_ns);
