@@ -11,6 +11,7 @@ use crate::lane::{LaneIn, LaneOut, whole_frames};
 use crate::ledger::{Edges, Ledger, Root, Slots, Step};
 use crate::limits::{CONTROL_STAGING_BYTES_MAX, CONTROL_WATERMARK_BYTES, EXPIRE_SLOTS_MAX, FAIL_TEXT_BYTES_MAX, PROBES_MAX};
 use crate::moves::{Lane, MOVE_BYTES, Said, WORDS_MAX};
+use crate::relay::ENVELOPE;
 use saetta_ring::prefetch;
 use saetta_tuple::frame::{BLOCK_BYTES, CONTROL, Frame, HEADER_BYTES, Header, frame_bytes};
 use std::fmt;
@@ -407,8 +408,10 @@ pub(crate) struct Acks {
     orphans: Vec<u8>,
     /// Acks applied or sent, for the acker's counter.
     pub(crate) applied: u64,
-    /// Control bytes are staged.
+    /// Control bytes are staged,
     staged: bool,
+    /// envelopes among them since they were last moved on.
+    passed: bool,
     /// Acks staged since the last flush, for how many turns they were held back, and since when.
     added: u32,
     held_turns: u32,
@@ -417,6 +420,8 @@ pub(crate) struct Acks {
     congested: bool,
     /// Probes that came, for executors of this loop.
     pub(crate) probes: Vec<Probe>,
+    /// Envelopes that came: see `relay.rs`.
+    pub(crate) envelopes: Vec<u8>,
     /// Whose bits fail the trees they come with.
     gone: lost::Gone,
     /// Words about moves that came, with the lane of who said each.
@@ -455,11 +460,13 @@ impl Acks {
             orphans: Vec::new(),
             applied,
             staged,
+            passed: false,
             added: 0,
             held_turns: 0,
             held_ns: 0,
             congested: false,
             probes: Vec::new(),
+            envelopes: Vec::new(),
             gone: lost::Gone::new(timeout_ns),
             said: Vec::new(),
             from: 0,
@@ -698,6 +705,24 @@ impl Acks {
         self.flush_staged()
     }
 
+    /// Puts an envelope behind what is staged for another loop of this worker: see `relay.rs`.
+    pub(crate) fn pass_on(&mut self, lane: usize, write: impl FnOnce(&mut Vec<u8>)) {
+        let batch = &mut self.lanes[lane].batch;
+        batch.close();
+        write(&mut batch.frames);
+        (self.staged, self.passed) = (true, true);
+    }
+
+    /// Bytes staged for another loop of this worker.
+    pub(crate) fn passed_bytes(&self, lane: usize) -> usize {
+        self.lanes[lane].batch.frames.len()
+    }
+
+    /// Moves on what [`Self::pass_on`] staged, at once. Returns bytes moved.
+    pub(crate) fn flush_passed(&mut self) -> usize {
+        if std::mem::take(&mut self.passed) { self.flush_staged() } else { 0 }
+    }
+
     fn flush_staged(&mut self) -> usize {
         let moved = self.lanes.iter_mut().map(ControlOut::flush).sum();
         let full = |batch: &Batch| batch.frames.len() >= CONTROL_STAGING_BYTES_MAX;
@@ -727,11 +752,15 @@ impl Acks {
         taken
     }
 
-    /// Applies a run of control frames.
+    /// Applies a run of control frames from another loop of this worker, but for envelopes.
     pub(crate) fn take(&mut self, frames: &[u8], now_ns: u64) {
         let mut run = frames;
         while let Some(frame) = Frame::first(run) {
-            self.apply(&frame, now_ns);
+            if frame.header.stream == ENVELOPE {
+                self.envelopes.extend_from_slice(frame.bytes);
+            } else {
+                self.apply(&frame, now_ns);
+            }
             run = &run[frame.bytes.len()..];
         }
     }

@@ -55,6 +55,9 @@ pub enum Command {
     },
     /// The route table of executors elsewhere, at once: what is under way to an old place is not waited for.
     Routes(Vec<crate::plan::RemoteExecutor>),
+    /// Links that the loops of this worker share with those of another, in place of links of their own. Comes before any of them, and before
+    /// routes to workers that they are new to.
+    Shares(Vec<crate::relay::Share>),
     /// An incarnation of another worker is gone for good: a later start of its placement was seen, or the newest assignment names the
     /// placement no more. Its trees fail; links of it or an earlier one are closed. Comes before any link of a later one.
     Lost {
@@ -139,6 +142,9 @@ impl CoreLoop {
         let now_ns = self.io.begin_turn();
         let mut work = self.obey(links);
         work += self.io.acks.receive(now_ns);
+        if !self.io.acks.envelopes.is_empty() {
+            self.take_envelopes();
+        }
         if !self.io.acks.probes.is_empty() {
             self.pass_probes(now_ns);
         }
@@ -165,6 +171,7 @@ impl CoreLoop {
         // What a full lane refused, whoever staged it and whether or not it has a turn again.
         self.io.flush_lanes();
         work += self.io.acks.flush(now_ns);
+        work += self.flush_shared();
         work += self.flush_links(links, now_ns);
         // At the deadline as well: what a blocked executor has handled is not withheld while its loop is busy with others.
         self.give_credit(links, work == 0 || now_ns >= self.housekeeping_ns);
@@ -187,6 +194,7 @@ impl CoreLoop {
                 Command::Drained(components) => self.executors.iter_mut().for_each(|e| e.hear_drained(&components)),
                 Command::AddLink { connection, peer } => self.add_link(links, connection, peer),
                 Command::Routes(remotes) => self.route(links, &remotes),
+                Command::Shares(shares) => self.share(links, &shares),
                 Command::Lost { placement, start, index } => self.lose_worker(links, placement, start, index),
                 Command::Move(moved) => self.take_on(links, *moved),
                 Command::Stop => self.stopping = true,
@@ -270,12 +278,11 @@ impl CoreLoop {
                 }
             }
             let first_task = self.executors[place].id.first;
-            for (number, remote) in self.io.remotes.iter().enumerate() {
-                let (Some(link), Some(carrier)) = (remote.link(Road::Control).filter(|_| remote.is_open()), &mut links.0) else { continue };
+            for (number, remote) in self.io.remotes.iter_mut().enumerate().filter(|(_, r)| r.is_open()) {
                 let credit = &mut self.credit_in[place][n_lanes + 1 + number];
                 // Over a link an idle grant would cost a segment per message; it waits for the housekeeping deadline.
                 if let Some(limit) = credit.due(false) {
-                    carrier.grant(link, first_task, limit);
+                    remote.grant(&mut links.0, first_task, limit);
                 } else {
                     owed |= credit.owes();
                 }
@@ -305,6 +312,7 @@ impl CoreLoop {
             waiting += self.executors[place].out.waiting();
             waiting += self.io.inboxes[place].lanes.iter().map(crate::queue::FrameQueue::bytes).sum::<usize>();
         }
+        waiting += self.keep_relay(links);
         if let Some(carrier) = &links.0 {
             waiting += self
                 .io
@@ -392,7 +400,7 @@ impl CoreLoop {
         if self.io.shared.fatal.get().is_some() {
             return true;
         }
-        self.stopping && links.0.as_ref().is_none_or(|_| self.io.remotes.iter().all(Remote::is_apart))
+        self.stopping && links.0.as_ref().is_none_or(|_| self.io.remotes.iter().all(Remote::has_no_roads) && self.io.relay.is_apart())
     }
 
     fn park(&mut self, links: &mut Links) {
@@ -403,6 +411,7 @@ impl CoreLoop {
                 || !self.shift.moves.is_idle()
                 || self.executors.iter().any(|e| e.out.attention || (self.spouts_on && e.may_ask()))
                 || self.io.acks.is_staged()
+                || self.io.relay.waiting_bytes() > 0
                 || self.io.staging.iter().any(|s| !s.frames.is_empty())
                 || (0..self.executors.len()).any(|place| !self.io.inbox_is_empty(place));
             let timeout = Duration::from_nanos(park_ns(busy, self.io.now_ns(), self.next_deadline_ns()));

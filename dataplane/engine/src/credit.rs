@@ -116,6 +116,11 @@ impl CreditIn {
         self.consumed += bytes as u64 - old;
     }
 
+    /// Bytes of an ended link go into the inbox after a new one has begun.
+    pub(crate) fn hold(&mut self, bytes: usize) {
+        self.held += bytes as u64;
+    }
+
     /// A new limit when at least `part` of the window came free since the last one: half for the ordinary pace, nothing when idle.
     #[inline]
     pub(crate) fn due(&mut self, idle: bool) -> Option<u64> {
@@ -214,6 +219,17 @@ mod tests {
         inn.consume(10);
         assert_eq!(inn.due(true), Some(110));
         assert_eq!(inn.restart(500), 1);
+    }
+
+    #[test]
+    fn what_comes_late_of_an_ended_link_shrinks_the_window_as_well() {
+        let mut inn = CreditIn::new(100);
+        assert_eq!(inn.restart(0), 100);
+        inn.hold(40);
+        inn.consume(40);
+        assert_eq!(inn.due(true), None, "the new link has sent nothing");
+        inn.consume(10);
+        assert_eq!(inn.due(true), Some(110));
     }
 
     #[test]

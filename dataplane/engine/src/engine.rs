@@ -504,6 +504,7 @@ impl<'a> Builder<'a> {
                     inboxes,
                     lanes: lane_numbers.iter().map(|to| outs[l][*to].take().expect("one lane per pair")).collect(),
                     remotes,
+                    relay: crate::relay::Relay::new(l, lane_numbers.len()),
                     dests,
                     credits,
                     encoder: saetta_tuple::Encoder::default(),
@@ -585,8 +586,20 @@ impl<'a> Builder<'a> {
             let shared = if options.share_memory { 2 * ring } else { 0 };
             let tls = if options.tls { saetta_transport::TLS_MEMORY_MAX } else { 0 };
             let road = saetta_transport::link_memory_bytes(ring, ring) + shared + tls;
-            let link = 2 * road + CONTROL_STAGING_BYTES_MAX + OWED_BYTES_MAX;
-            all.push(("links", (n_loops * loops.len() * link) as u64));
+            let waiting = CONTROL_STAGING_BYTES_MAX + OWED_BYTES_MAX;
+            let pairs = n_loops * loops.len();
+            loops.dedup_by_key(|(placement, _)| *placement);
+            // Above the most there may be, the loops share one with each worker.
+            let connected = pairs.min(options.links_max.max(loops.len()));
+            all.push(("links", (connected * 2 * road + pairs * waiting) as u64));
+            if pairs > options.links_max {
+                // With loops that hold shared links, on the way to those that are to have it: within the windows of where it goes.
+                let passed = |((_, id), (_, link)): (&(usize, ExecutorId), &(u64, u64))| {
+                    let of_loops = if here(id) { options.inbox_link_bytes } else { link * n_loops as u64 };
+                    of_loops.min(options.inbox_link_bytes)
+                };
+                all.push(("relays", self.executors.iter().zip(windows).map(passed).sum()));
+            }
         }
         all
     }

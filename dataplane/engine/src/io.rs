@@ -11,6 +11,7 @@ use crate::limits::{REMOTE_STAGING_BYTES_MAX, WATERMARK_BYTES};
 use crate::metrics::LoopMetrics;
 use crate::moves::{Lane, Marker, Version, Who};
 use crate::queue::FrameQueue;
+use crate::relay::Relay;
 use crate::remote::Remote;
 use crate::stats::Shared;
 use hdrhistogram::Histogram;
@@ -78,6 +79,8 @@ pub(crate) struct Io {
     pub(crate) inboxes: Vec<Inbox>,
     pub(crate) lanes: Vec<LaneOut>,
     pub(crate) remotes: Vec<Remote>,
+    /// Links that loops share.
+    pub(crate) relay: Relay,
     /// By task id.
     pub(crate) dests: Vec<Dest>,
     /// By executor, in the layout's order.

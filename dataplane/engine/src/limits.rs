@@ -21,6 +21,11 @@ pub const LINK_RUN_NS: u64 = 200_000;
 pub const PULL_ITEMS_MAX: u32 = 256;
 /// Frame bytes staged for one remote loop before its emitters keep their frames.
 pub const REMOTE_STAGING_BYTES_MAX: usize = 64 << 10;
+/// Bytes of frames in one envelope over a shared link, unless one frame is larger.
+pub const RELAY_RUN_BYTES_MAX: usize = 4 << 10;
+/// Bytes of acks that wait at the loop which holds shared links: for those links, the other loops keep theirs; for a loop that does not take
+/// them, more are dropped, counted, and time out.
+pub const RELAY_CONTROL_BYTES_MAX: usize = 1 << 20;
 /// Commands waiting for one loop; a sender waits beyond it.
 pub const COMMANDS_MAX: usize = 1024;
 /// Bytes of a control ring between two loops of a worker: acks and the like, consumed before anything else.
@@ -66,4 +71,5 @@ pub const LATENCY_NS: (u64, u64, u8) = (1, 10_000_000_000, 2);
 pub const SAMPLES_PER_SEC: u64 = 1000;
 
 const _: () = assert!(WATERMARK_BYTES * HANDLE_RING_PART <= 4096, "the smallest ring holds several watermarks");
+const _: () = assert!(RELAY_RUN_BYTES_MAX.is_multiple_of(16), "whole credit entries");
 const _: () = assert!(PARK_BUSY_NS_MAX < PARK_NS_MAX);

@@ -50,15 +50,21 @@ impl CoreLoop {
     pub(crate) fn lose_worker(&mut self, links: &mut Links, placement: u64, start: u64, index: u32) {
         let now_ns = self.io.turn_ns;
         self.io.acks.lose(worker_bit(index, start), now_ns);
+        self.forget_trunk(links, placement, start);
         for number in 0..self.io.remotes.len() {
             let remote = &self.io.remotes[number];
             if remote.placement != placement || remote.start.is_none_or(|last| last > start) {
                 continue;
             }
-            self.close_remote(links, number, true);
-            self.io.acks.lose_ledgers(Road::Remote(number as u16), Reason::WorkerLost);
-            self.io.acks.lose_owners(Road::Remote(number as u16));
+            self.lose_incarnation(links, number);
         }
+    }
+
+    /// The worker that was last at a loop elsewhere is gone for good.
+    pub(crate) fn lose_incarnation(&mut self, links: &mut Links, number: usize) {
+        self.close_remote(links, number, true);
+        self.io.acks.lose_ledgers(Road::Remote(number as u16), Reason::WorkerLost);
+        self.io.acks.lose_owners(Road::Remote(number as u16));
     }
 }
 

@@ -50,6 +50,8 @@ pub struct Options {
     pub memory_bytes: u64,
     /// `transport.memory`.
     pub share_memory: bool,
+    /// `transport.links.max`.
+    pub links_max: usize,
     /// Connections to workers of other hosts are under TLS.
     pub tls: bool,
     /// `worker.wait`.
@@ -101,6 +103,7 @@ impl Options {
             executor_outbox_bytes: bytes("executor.outbox.bytes") as usize,
             worker_outbox_bytes: bytes("worker.outbox.bytes"),
             memory_bytes: u64::from(config.u32("worker.memory.mb").expect("has a built-in value")) << 20,
+            links_max: config.u32("transport.links.max").expect("has a built-in value") as usize,
             tls: config.text("transport.tls").expect("has a built-in value") == "true",
             share_memory: config.text("transport.memory").expect("has a built-in value") == "true",
             wait: match config.text("worker.wait").expect("has a built-in value") {

@@ -10,6 +10,7 @@ use crate::io::{CameMarker, Io};
 use crate::lane::unhandle;
 use crate::limits::LINK_RUN_NS;
 use crate::moves::Marker;
+use crate::relay::ENVELOPE;
 use saetta_tuple::frame::{CONTROL, Frame, HANDLE, MARKER};
 
 /// The parts of a loop that incoming frames need, apart from where the frames lie.
@@ -30,6 +31,11 @@ impl Receiver<'_> {
         while let Some(frame) = Frame::first(&window[at..]) {
             let header = frame.header;
             if header.flags & CONTROL != 0 {
+                if header.stream == ENVELOPE && header.flags & MARKER == CONTROL && !self.far {
+                    self.take_envelope(&frame);
+                    at += frame.bytes.len();
+                    continue;
+                }
                 let now_ns = self.io.turn_ns;
                 if header.flags & MARKER == MARKER {
                     self.note_marker(&frame, lane);

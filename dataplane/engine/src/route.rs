@@ -58,6 +58,7 @@ impl CoreLoop {
     /// Number of a remote loop, made when it is new.
     pub(crate) fn remote_number(&mut self, placement: u64, on_loop: u32) -> usize {
         if let Some(number) = self.io.remotes.iter().position(|r| r.placement == placement && r.on_loop == on_loop) {
+            self.join_trunk(number);
             return number;
         }
         // One whose worker is gone leaves its place; what still waits in an inbox by that lane counts as held when the next link begins.
@@ -71,6 +72,7 @@ impl CoreLoop {
         if let Some(number) = (0..self.io.remotes.len()).find(unused) {
             self.io.remotes[number] = Remote::new(placement, on_loop);
             self.io.acks.leave_remote(number);
+            self.join_trunk(number);
             return number;
         }
         self.io.add_remote(Remote::new(placement, on_loop));
@@ -78,6 +80,8 @@ impl CoreLoop {
             self.io.inboxes[place].lanes.push(crate::queue::FrameQueue::with_window(self.windows[place]));
             self.credit_in[place].push(CreditIn::new(self.windows[place]));
         }
-        self.io.remotes.len() - 1
+        let number = self.io.remotes.len() - 1;
+        self.join_trunk(number);
+        number
     }
 }

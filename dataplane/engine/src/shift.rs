@@ -349,9 +349,7 @@ impl CoreLoop {
     }
 
     fn grant(&mut self, links: &mut Links, number: usize, who: Who, limit: u64) {
-        if let (Some(link), Some(carrier)) = (self.io.remotes[number].link(Road::Control), &mut links.0) {
-            carrier.grant(link, who, limit);
-        }
+        self.io.remotes[number].grant(&mut links.0, who, limit);
     }
 
     fn count_late(&self, late: bool) {
@@ -501,6 +499,11 @@ impl CoreLoop {
         drop(self.stats.metrics.force_push((before, now_ns, reader)));
     }
 
+    /// The lane to, and from, a loop of another worker.
+    pub(crate) fn lane_of_remote(&self, number: usize) -> Lane {
+        (1 + self.io.lanes.len() + number) as Lane
+    }
+
     /// A link to a remote loop is there.
     pub(crate) fn lane_linked(&mut self, number: usize) {
         self.shift.moves.linked((1 + self.io.lanes.len() + number) as Lane);
@@ -527,7 +530,8 @@ impl CoreLoop {
         for number in 0..self.io.remotes.len() {
             let remote = &self.io.remotes[number];
             let at = LoopAt::There(remote.placement, remote.on_loop);
-            if self.shift.places.iter().flatten().any(|named| *named == at) {
+            // A link that loops share ends with the worker.
+            if remote.through.is_some() || self.shift.places.iter().flatten().any(|named| *named == at) {
                 continue;
             }
             let roads = [Road::Data, Road::Control].map(|road| self.io.remotes[number].link(road));

@@ -57,6 +57,10 @@ pub struct LoopStats {
     pub received_bytes: AtomicU64,
     /// Bytes from other workers that were copied before they were handled: frames in pieces, and those whose executor was held up.
     pub copied_bytes: AtomicU64,
+    /// Bytes of tuples, acks and credit between other loops and another worker that the loop passed on: they share a link that it holds.
+    pub relayed_bytes: AtomicU64,
+    /// So many acks wait for a shared link of this loop that other loops keep theirs.
+    pub relay_full: AtomicBool,
     /// System calls made for the loop's links.
     pub calls: AtomicU64,
     /// Trees open of the spout tasks of this loop.
@@ -112,6 +116,8 @@ impl LoopStats {
             sent_bytes: AtomicU64::new(0),
             received_bytes: AtomicU64::new(0),
             discarded: AtomicU64::new(0),
+            relayed_bytes: AtomicU64::new(0),
+            relay_full: AtomicBool::new(false),
             pending_trees: AtomicU64::new(0),
             given_up: AtomicU64::new(0),
             trees_dropped: AtomicU64::new(0),

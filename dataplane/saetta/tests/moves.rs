@@ -7,7 +7,7 @@
 #![allow(missing_docs, reason = "tuples of a test")]
 
 use saetta::prelude::*;
-use saetta_engine::{Clock, Command, Engine, EnginePlan, Links, Options, PlannedExecutor, Program, RemoteExecutor, worker_bit};
+use saetta_engine::{Clock, Command, Engine, EnginePlan, Links, Options, PlannedExecutor, Program, RemoteExecutor, Share, worker_bit};
 use saetta_model::config::{Config, Owner, Source};
 use saetta_model::parallelism::{ExecutorId, Layout};
 use saetta_transport::sim::{self, Faults};
@@ -285,13 +285,35 @@ impl Cluster {
     fn start(&self, worker: usize, start: u64) -> Worker {
         let version = self.assignments.len() as u64;
         let engine = Engine::build(&self.program, &self.plan(worker, start, version), true).unwrap();
+        if self.is_shared() {
+            let share = |other: usize| Share {
+                placement: placement(other),
+                local_loop: self.holder(worker, other) as u32,
+                remote_loop: self.holder(other, worker) as u32,
+            };
+            let shares: Vec<Share> = (0..WORKERS).filter(|other| *other != worker).map(share).collect();
+            engine.handles().iter().for_each(|h| h.send(Command::Shares(shares.clone())));
+        }
         engine.handles().iter().for_each(|h| h.send(Command::Activate(true)));
         Worker { engine, links: (0..self.loops).map(|_| Links::open(Choice::Epoll).unwrap()).collect(), version, start }
+    }
+
+    /// With every other seed, all loops of two workers share one link.
+    fn is_shared(&self) -> bool {
+        self.seed.is_multiple_of(2)
+    }
+
+    /// The loop that holds the link with another worker, where it is shared.
+    fn holder(&self, worker: usize, other: usize) -> usize {
+        (worker + other) % self.loops
     }
 
     /// Each pair of loops by two roads, each way of each with a delay of its own.
     fn join(&mut self, one: usize, two: usize) {
         for (x, y) in (0..self.loops).flat_map(|x| (0..self.loops).map(move |y| (x, y))) {
+            if self.is_shared() && (x, y) != (self.holder(one, two), self.holder(two, one)) {
+                continue;
+            }
             for road in [Road::Data, Road::Control] {
                 let mut way = || Faults { delay_ns: DELAYS_NS[self.order.next(DELAYS_NS.len())], ..Faults::default() };
                 let (first, second, _) = sim::pair(way(), way());

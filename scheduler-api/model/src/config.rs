@@ -216,6 +216,13 @@ pub const KEYS: &[Key] = &[
         "what carries links over sockets: io_uring or epoll; auto takes epoll only where io_uring is refused, and says so once",
     ),
     key(
+        "transport.links.max",
+        Scope::Topology,
+        Kind::Count(1, 1 << 16),
+        "256",
+        "links of one worker, each between one of its loops and one of another worker; above it the loops of each two workers share one",
+    ),
+    key(
         "transport.memory",
         Scope::Topology,
         Kind::Word(&["true", "false"]),
