@@ -342,6 +342,68 @@ mod tests {
         assert_eq!(y.take_gone(), []);
     }
 
+    /// Three workers of so many loops each, every component with an executor on every loop.
+    fn wide(n_loops: u32) -> (TopologySpec, Layout, Assignment) {
+        let mut spec = spec();
+        spec.components.iter_mut().for_each(|c| c.executors = 3 * n_loops);
+        let config = place::config(&[("topology.acker.executors".into(), "0".into())].into(), &BTreeMap::new()).unwrap();
+        let layout = Layout::new(&spec, &config).unwrap();
+        let cores: Vec<u32> = (0..n_loops).collect();
+        let worker = |n: u32| {
+            let tasks = (1..=6 * n_loops).filter(|task| task % 3 == n);
+            let executors: Vec<(u32, u32)> = tasks.enumerate().map(|(i, task)| (task, i as u32 % n_loops)).collect();
+            worker(["x", "y", "z"][n as usize], 10 * (1 + u64::from(n)), n, &cores, &executors)
+        };
+        let all = assignment((0..3).map(worker).collect());
+        (spec, layout, all)
+    }
+
+    #[test]
+    fn above_the_most_links_the_loops_of_two_workers_share_one_and_both_sides_say_so() {
+        let (spec, layout, all) = wide(4);
+        let linking = |own: usize, max| place::linking(&spec, &layout, &LoopRule::default(), &all, &all.workers[own], max).unwrap();
+        let own = linking(0, 32);
+        assert_eq!((own.shares.len(), own.links.len()), (0, 2 * 4 * 8), "4 loops here and 8 elsewhere are 32 links");
+        let mut ends = BTreeSet::new();
+        for (n, worker) in all.workers.iter().enumerate() {
+            let own = linking(n, 31);
+            assert_eq!((own.shares.len(), own.links.len()), (2, 4));
+            for share in own.shares {
+                let loops = ((worker.id, share.local_loop), (share.placement, share.remote_loop));
+                ends.insert((loops.0.min(loops.1), loops.0.max(loops.1)));
+                let key =
+                    |road| TargetKey { placement: share.placement, local_loop: share.local_loop, remote_loop: share.remote_loop, road };
+                assert!([Road::Data, Road::Control].iter().all(|road| own.links.contains(&key(*road))));
+            }
+        }
+        assert_eq!(ends.len(), 3, "one for each two workers, the same at both ends");
+        let held: BTreeSet<_> = ends.iter().flat_map(|(one, two)| [*one, *two]).collect();
+        assert_eq!(held.len(), 6, "each is held by a loop of its own");
+    }
+
+    #[test]
+    fn one_worker_that_needs_too_many_links_makes_all_share_and_a_loop_that_blocks_holds_none() {
+        // x has four loops of its own, y and z have one executor each.
+        let rule = LoopRule { mode: saetta_model::loops::Mode::Dedicated, ..LoopRule::default() };
+        let all = assignment(vec![
+            worker("x", 10, 0, &[4], &[(1, 4), (2, 4), (3, 4), (4, 4)]),
+            worker("y", 20, 1, &[6], &[(5, 6)]),
+            worker("z", 30, 2, &[6], &[(6, 6)]),
+        ]);
+        let mut spec = spec();
+        spec.components.iter_mut().for_each(|c| c.executors = 3);
+        let config = place::config(&[("topology.acker.executors".into(), "0".into())].into(), &BTreeMap::new()).unwrap();
+        let layout = Layout::new(&spec, &config).unwrap();
+        // a is 1 to 3, b is 4 to 6: y and z are linked with three loops of x each.
+        let shares = |own: usize, rule: &LoopRule, max| place::linking(&spec, &layout, rule, &all, &all.workers[own], max).unwrap().shares;
+        let between = |placement, local_loop, remote_loop| saetta_engine::Share { placement, local_loop, remote_loop };
+        assert_eq!(shares(1, &rule, 6), []);
+        assert_eq!(shares(1, &rule, 5), [between(10, 0, 1)], "y alone needs three, x six; y and z exchange nothing");
+        assert_eq!(shares(0, &rule, 5), [between(20, 1, 0), between(30, 2, 0)]);
+        let blocking = [1, 2, 3].map(|task| ExecutorId { first: task, last: task }).into();
+        assert_eq!(shares(0, &LoopRule { blocking, ..rule }, 5), [between(20, 3, 0), between(30, 3, 0)]);
+    }
+
     #[test]
     fn with_a_loop_per_executor_both_sides_count_executors() {
         // x: a[1] and b[3] on one core, loops 0 and 1. y: a[2] and b[4], loops 0 and 1.

@@ -3,7 +3,7 @@
 //! Before: record, assignment and this worker's placement id. After: `saetta_engine::EnginePlan`, and `peers.rs` has the links.
 //! Loops are numbered by `saetta_model::loops`, on both sides of every link alike.
 
-use saetta_engine::{AckPlan, EnginePlan, Options, PlannedExecutor, RemoteExecutor};
+use saetta_engine::{AckPlan, EnginePlan, Options, PlannedExecutor, RemoteExecutor, Share};
 use saetta_model::Config;
 use saetta_model::assignment::{Assignment, Placement};
 use saetta_model::config::Source;
@@ -64,8 +64,112 @@ pub(crate) fn remotes(rule: &LoopRule, assignment: &Assignment, own: &Placement)
     Ok(all)
 }
 
-/// One link, of two connections, for each of our loops and each loop of another worker between which tuples may flow, either way, or acks of
-/// tracked ones: these go from everyone who handles a tuple of a tree to whoever holds its ledger.
+/// With whom a worker is linked.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Linking {
+    /// Connections, two for each link.
+    pub(crate) links: BTreeSet<TargetKey>,
+    /// The links that all loops of the two workers share; none, or all of them.
+    pub(crate) shares: Vec<Share>,
+}
+
+/// A loop of a worker, by placement id.
+type LoopOf = (u64, u32);
+
+/// One link for each of our loops and each loop of another worker that exchange something; or, where some worker of the assignment would have
+/// more than `links_max` of these, one for each other worker that this one exchanges something with. Every worker decides alike from the
+/// assignment, and so both ends of a link do.
+pub(crate) fn linking(
+    spec: &TopologySpec,
+    layout: &Layout,
+    rule: &LoopRule,
+    assignment: &Assignment,
+    own: &Placement,
+    links_max: u32,
+) -> Result<Linking, String> {
+    let all: Vec<(&Placement, Loops)> = assignment.workers.iter().map(|w| Ok((w, loops(rule, w)?))).collect::<Result<_, String>>()?;
+    let n_loops: usize = all.iter().map(|(_, loops)| loops.cores.len()).sum();
+    // Mostly it need not be counted: there could not be so many.
+    let may_exceed = all.iter().any(|(_, loops)| loops.cores.len() * (n_loops - loops.cores.len()) > links_max as usize);
+    let of: Option<&Placement> = (!may_exceed).then_some(own);
+    let pairs = loop_pairs(spec, layout, &all, of);
+    let mut needed: BTreeMap<u64, u32> = BTreeMap::new();
+    pairs.iter().flat_map(|(one, two)| [one.0, two.0]).for_each(|worker| *needed.entry(worker).or_insert(0) += 1);
+    let shared = may_exceed && needed.values().any(|n| *n > links_max);
+    let ours = |(one, two): &(LoopOf, LoopOf)| match own.id {
+        id if one.0 == id => Some((one.1, *two)),
+        id if two.0 == id => Some((two.1, *one)),
+        _ => None,
+    };
+    let mut linking = Linking::default();
+    for (local_loop, (placement, remote_loop)) in pairs.iter().filter_map(ours) {
+        let share = match all.iter().find(|(w, _)| w.id == placement) {
+            Some((other, loops)) if shared => {
+                let own_loops = all.iter().find(|(w, _)| w.id == own.id).map(|(_, loops)| owner(loops, other.index));
+                Some(Share { placement, local_loop: own_loops.unwrap_or(local_loop), remote_loop: owner(loops, own.index) })
+            }
+            _ => None,
+        };
+        let (local_loop, remote_loop) = share.map_or((local_loop, remote_loop), |s| (s.local_loop, s.remote_loop));
+        let roads = [Road::Data, Road::Control].map(|road| TargetKey { placement, local_loop, remote_loop, road });
+        if linking.links.insert(roads[0]) {
+            linking.shares.extend(share);
+        }
+        linking.links.insert(roads[1]);
+    }
+    Ok(linking)
+}
+
+/// The loop of a worker that holds the link it shares with the worker of this index: they take turns, those that user code blocks excepted
+/// while there are others. Executors that come and go change nothing in it.
+fn owner(loops: &Loops, index: u32) -> u32 {
+    let all: Vec<usize> = (0..loops.cores.len()).collect();
+    let free: Vec<usize> = all.iter().copied().filter(|l| !loops.blocking.contains(l)).collect();
+    let from = if free.is_empty() { all } else { free };
+    from.get(index as usize % from.len().max(1)).map_or(0, |l| *l as u32)
+}
+
+/// Loops of different workers between which tuples may flow, either way, or acks of tracked ones: these go from everyone who handles a tuple of
+/// a tree to whoever holds its ledger. `of`: only those of this worker. Each pair once.
+fn loop_pairs(spec: &TopologySpec, layout: &Layout, all: &[(&Placement, Loops)], of: Option<&Placement>) -> BTreeSet<(LoopOf, LoopOf)> {
+    let component: BTreeMap<ExecutorId, usize> = layout.executors().map(|(c, id)| (id, c)).collect();
+    let number = |id: &str| layout.components.iter().position(|c| c.id.as_str() == id);
+    let mut partners: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
+    for (to, input) in spec.components.iter().flat_map(|c| c.inputs.iter().map(move |input| (c, input))) {
+        if let (Some(from), Some(to)) = (number(input.from.as_str()), number(to.id.as_str())) {
+            partners.entry(from).or_default().insert(to);
+            partners.entry(to).or_default().insert(from);
+        }
+    }
+    // By loop, ascending: the components on it, and those they exchange tuples with.
+    let mut on: BTreeMap<LoopOf, (BTreeSet<usize>, BTreeSet<usize>)> = BTreeMap::new();
+    let mut at: BTreeMap<ExecutorId, LoopOf> = BTreeMap::new();
+    for (worker, loops) in all {
+        for (id, on_loop) in &loops.of {
+            at.insert(*id, (worker.id, *on_loop as u32));
+            let Some(of) = component.get(id) else { continue };
+            let (own, other) = on.entry((worker.id, *on_loop as u32)).or_default();
+            if own.insert(*of) {
+                other.extend(partners.get(of).into_iter().flatten());
+            }
+        }
+    }
+    let is_asked = |one: &LoopOf, two: &LoopOf| one.0 != two.0 && of.is_none_or(|of| one.0 == of.id || two.0 == of.id);
+    let mut pairs = BTreeSet::new();
+    for (one, (_, wanted)) in on.iter().filter(|(one, _)| of.is_none_or(|of| one.0 == of.id)) {
+        for (two, (held, _)) in on.iter().filter(|(two, _)| is_asked(one, two)) {
+            if !wanted.is_disjoint(held) {
+                pairs.insert((*one.min(two), *one.max(two)));
+            }
+        }
+    }
+    let acks = AckPlan::new(spec, layout).pairs(|id| at.get(&id).copied(), |one, two| one.0 == two.0);
+    pairs.extend(acks.into_iter().filter(|(one, two)| is_asked(one, two)));
+    pairs
+}
+
+/// As [`linking`], with a link for every two loops.
+#[cfg(test)]
 pub(crate) fn links(
     spec: &TopologySpec,
     layout: &Layout,
@@ -73,33 +177,7 @@ pub(crate) fn links(
     assignment: &Assignment,
     own: &Placement,
 ) -> Result<BTreeSet<TargetKey>, String> {
-    let component: BTreeMap<ExecutorId, &str> = layout.executors().map(|(c, id)| (id, layout.components[c].id.as_str())).collect();
-    let edges: BTreeSet<(&str, &str)> =
-        spec.components.iter().flat_map(|c| c.inputs.iter().map(|i| (i.from.as_str(), c.id.as_str()))).collect();
-    let roads =
-        |placement, local_loop, remote_loop| [Road::Data, Road::Control].map(|road| TargetKey { placement, local_loop, remote_loop, road });
-    let mut links = BTreeSet::new();
-    let own_loops = loops(rule, own)?;
-    let mut all_loops: BTreeMap<ExecutorId, (u64, u32)> = own_loops.of.iter().map(|(id, at)| (*id, (own.id, *at as u32))).collect();
-    for worker in assignment.workers.iter().filter(|w| w.id != own.id) {
-        for (theirs, remote_loop) in &loops(rule, worker)?.of {
-            all_loops.insert(*theirs, (worker.id, *remote_loop as u32));
-            for (ours, local_loop) in &own_loops.of {
-                let (Some(a), Some(b)) = (component.get(ours), component.get(theirs)) else { continue };
-                if edges.contains(&(a, b)) || edges.contains(&(b, a)) {
-                    links.extend(roads(worker.id, *local_loop as u32, *remote_loop as u32));
-                }
-            }
-        }
-    }
-    let pairs = AckPlan::new(spec, layout).pairs(|id| all_loops.get(&id).copied(), |one, two| one.0 == two.0);
-    for (one, two) in pairs {
-        let ours_first = [(one, two), (two, one)].into_iter().find(|(ours, theirs)| ours.0 == own.id && theirs.0 != own.id);
-        links.extend(
-            ours_first.into_iter().flat_map(|((_, local_loop), (placement, remote_loop))| roads(placement, local_loop, remote_loop)),
-        );
-    }
-    Ok(links)
+    linking(spec, layout, rule, assignment, own, u32::MAX).map(|linking| linking.links)
 }
 
 /// Links that executors which change place need until that is settled: between their old loop and their new one.

@@ -10,7 +10,9 @@ use crate::peers::{Gone, Peers};
 use crate::rate::Rate;
 use crate::supervisor::{Event, Supervisor};
 use crate::{WorkerArgs, WorkerError, log, place};
-use saetta_engine::{Command, Engine, EnginePlan, ErrorReport, ExecutorStats, HowEnded, LoopStats, Options, Program, Running, Shared};
+use saetta_engine::{
+    Command, Engine, EnginePlan, ErrorReport, ExecutorStats, HowEnded, LoopStats, Options, Program, Running, Share, Shared,
+};
 use saetta_model::Name;
 use saetta_model::assignment::{Assignment, Placement};
 use saetta_model::beat::ExecutorBeat;
@@ -78,6 +80,9 @@ pub(crate) struct Watchdog {
     /// The newest assignment does not name this worker: it ends when it has handed over what it has, or then.
     parting: Option<Instant>,
     peers: Peers,
+    /// Links that loops share.
+    shares: Vec<Share>,
+    links_max: u32,
     connector: Connector,
     supervisor: Supervisor,
     signals: Signals,
@@ -127,7 +132,8 @@ impl Watchdog {
         let rule = LoopRule::new(&program.spec, &layout, &config);
         options.version = assignment.version;
         let plan = place::plan(layout.clone(), options.clone(), &rule, &assignment, &own).map_err(WorkerError::Topology)?;
-        let links = place::links(&program.spec, &layout, &rule, &assignment, &own).map_err(WorkerError::Topology)?;
+        let links_max = options.links_max as u32;
+        let linking = place::linking(&program.spec, &layout, &rule, &assignment, &own, links_max).map_err(WorkerError::Topology)?;
 
         let host = assignment.hosts.get(&own.slot.node).cloned().unwrap_or_default();
         let bind = address(&host, args.port).map_err(|e| WorkerError::Topology(format!("own address {host:?}: {e}")))?;
@@ -151,6 +157,10 @@ impl Watchdog {
         let running = engine.start()?;
         let wakers: std::io::Result<Vec<_>> = running.handles.iter().map(|handle| handle.waker()).collect();
         connector.set_wakers(wakers.map_err(WorkerError::Listen)?);
+        if !linking.shares.is_empty() {
+            log::info(&topology, &sharing(&linking.shares, links_max));
+            running.send_all(|| Command::Shares(linking.shares.clone()));
+        }
         if let Some(carrier) = running.shared.carrier.get() {
             log::info(&topology, &format!("links over sockets go by {carrier}"));
         }
@@ -163,7 +173,9 @@ impl Watchdog {
             linked,
             settle: None,
             parting: None,
-            peers: Peers::new(&assignment, &own, &rule, links),
+            peers: Peers::new(&assignment, &own, &rule, linking.links),
+            shares: linking.shares,
+            links_max,
             layout,
             rule,
             own,
@@ -419,18 +431,25 @@ impl Watchdog {
         if let Some(why) = place::needs_restart(&self.rule, &self.own, &own).or(moved).or(unlinked) {
             return Ok(Some(End::Restart(format!("assignment {version}: {why}"))));
         }
-        let links = place::links(&self.program.spec, &self.layout, &self.rule, &assignment, &own)?;
+        let linking = place::linking(&self.program.spec, &self.layout, &self.rule, &assignment, &own, self.links_max)?;
         let mut wanted = place::move_links(&self.rule, &self.assignment, &assignment, self.id)?;
         wanted.extend(self.peers.links().iter().filter(|key| place::placement(&assignment, key.placement).is_some()));
-        wanted.extend(links.iter());
+        // Loops that share a link have no other meanwhile: all of them reach all of the peer's by it.
+        wanted.retain(|key| !linking.shares.iter().any(|share| share.placement == key.placement));
+        wanted.extend(linking.links.iter());
         let options = Options { version, ..self.options.clone() };
         let plan = place::plan(self.layout.clone(), options, &self.rule, &assignment, &own)?;
         self.peers.update(&assignment, &own, wanted);
+        if linking.shares != self.shares {
+            log::info(&self.topology, &sharing(&linking.shares, self.links_max));
+            self.shares = linking.shares;
+            self.running.send_all(|| Command::Shares(self.shares.clone()));
+        }
         // Before any link of the new peers: commands keep their order.
         if let Err(why) = self.running.adopt(&self.program, &plan) {
             return Ok(Some(End::Restart(format!("assignment {version}: {why}"))));
         }
-        self.settle = Some((Instant::now() + self.settle_time(), links));
+        self.settle = Some((Instant::now() + self.settle_time(), linking.links));
         self.tell_gone();
         log::info(
             &self.topology,
@@ -616,8 +635,20 @@ impl Watchdog {
 fn carried(shared: &Shared) -> String {
     let sum = |of: fn(&LoopStats) -> &AtomicU64| shared.loops.iter().map(|l| of(l).load(Ordering::Relaxed)).sum::<u64>();
     let (calls, bytes, copied) = (sum(|l| &l.link_calls), sum(|l| &l.link_bytes_in), sum(|l| &l.link_bytes_copied));
-    let text = |_| format!("; links: {calls} system calls, {bytes} bytes in, {copied} copied");
+    let passed = match sum(|l| &l.relayed_bytes) {
+        0 => String::new(),
+        passed => format!(", {passed} passed on between loops"),
+    };
+    let text = |_| format!("; links: {calls} system calls, {bytes} bytes in, {copied} copied{passed}");
     shared.carrier.get().map_or_else(String::new, text)
+}
+
+/// Whether links are shared, for people.
+fn sharing(shares: &[Share], links_max: u32) -> String {
+    if shares.is_empty() {
+        return format!("links are between loops: no worker needs more than transport.links.max = {links_max}");
+    }
+    format!("{} links are shared by all loops: some worker would need more than transport.links.max = {links_max}", shares.len())
 }
 
 /// A reason on one line, for the caller's last word.

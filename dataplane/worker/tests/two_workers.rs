@@ -294,6 +294,13 @@ fn with_a_loop_per_executor_every_tuple_crosses_as_well() {
     );
 }
 
+#[test]
+fn over_a_link_that_all_loops_share_every_tuple_crosses_once_and_in_order() {
+    let _alone = alone();
+    let config = [("worker.mode", "dedicated"), ("transport.links.max", "1")];
+    assert!((0..5).any(|_| all_arrives("1 links are shared", &config, 20_000)), "five times a link was lost; is this machine overloaded?");
+}
+
 /// One run of a finite topology, so many tuples of each spout; the first worker's log has `says`. False = a link was lost, so counts are not exact.
 fn all_arrives(says: &str, config: &[(&str, &str)], each: u64) -> bool {
     let dir = tempfile::tempdir().unwrap();
@@ -338,9 +345,19 @@ fn all_arrives(says: &str, config: &[(&str, &str)], each: u64) -> bool {
 
 #[test]
 fn a_killed_worker_comes_back_and_the_other_never_stops() {
+    comes_back(&[]);
+}
+
+#[test]
+fn a_killed_worker_comes_back_over_a_link_that_all_loops_share() {
+    comes_back(&[("worker.mode", "dedicated"), ("transport.links.max", "1")]);
+}
+
+fn comes_back(config: &[(&str, &str)]) {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
-    let (record, assignment) = (record(dir.path(), 0, "plain"), two_workers());
+    let (mut record, assignment) = (record(dir.path(), 0, "plain"), two_workers());
+    record.config.extend(config.iter().map(|(k, v)| ((*k).into(), (*v).into())));
     let mut a = Seat::start(dir.path(), &record, &assignment, 10, 1);
     let mut b = Seat::start(dir.path(), &record, &assignment, 20, 1);
     wait(&mut [&mut a, &mut b], "tuples flow", |s| s[0].executed(1) > 1000 && s[1].executed(2) > 1000);
