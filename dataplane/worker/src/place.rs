@@ -204,6 +204,11 @@ pub(crate) fn move_links(rule: &LoopRule, old: &Assignment, new: &Assignment, ow
     Ok(links)
 }
 
+/// Where the executors of a worker are.
+pub(crate) fn executors(placement: &Placement) -> BTreeSet<(ExecutorId, u32)> {
+    placement.executors.iter().map(|e| (e.id, e.core)).collect()
+}
+
 /// Why a running worker cannot take on `new` in place of `old`; `None` = it can: executors come and go while it runs.
 pub(crate) fn needs_restart(rule: &LoopRule, old: &Placement, new: &Placement) -> Option<String> {
     if old.cores != new.cores {

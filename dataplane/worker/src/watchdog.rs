@@ -432,6 +432,10 @@ impl Watchdog {
             return Ok(Some(End::Restart(format!("assignment {version}: {why}"))));
         }
         let linking = place::linking(&self.program.spec, &self.layout, &self.rule, &assignment, &own, self.links_max)?;
+        if !(linking.shares.is_empty() && self.shares.is_empty()) && place::executors(&self.own) != place::executors(&own) {
+            // A move over a shared link has been seen to wait for its end; a new start is slower and sure.
+            return Ok(Some(End::Restart(format!("assignment {version}: other executors, while loops share links"))));
+        }
         let mut wanted = place::move_links(&self.rule, &self.assignment, &assignment, self.id)?;
         wanted.extend(self.peers.links().iter().filter(|key| place::placement(&assignment, key.placement).is_some()));
         // Loops that share a link have no other meanwhile: all of them reach all of the peer's by it.
