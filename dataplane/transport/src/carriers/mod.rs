@@ -6,7 +6,8 @@
 //! ```text
 //!  stage/grant -> Link -> flush -> [uring.rs | epoll.rs | memory | sim.rs] -> poll -> Link -> Inbound
 //! ```
-//! At most two system calls a turn under io_uring, none when nothing is due; none at all through shared memory unless the peer sleeps.
+//! At most two system calls a turn under io_uring, none when nothing is due; none at all through shared memory unless the peer sleeps
+//! (under epoll one a turn, which also tells of a peer that is gone).
 
 mod epoll;
 mod slot;
