@@ -320,11 +320,12 @@ async fn a_worker_that_falls_silent_is_killed_and_started_again() {
 /// SIGSTOP for longer than the heartbeat timeout, and then SIGCONT: it was the supervisor that was silent.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_supervisor_that_stood_still_kills_nobody_for_it() {
-    let mut role = Role::start("0.5");
+    let mut role = Role::start("1.5");
     let pid = role.worker;
     let child = rustix::process::Pid::from_child(&role.child);
     rustix::process::kill_process(child, rustix::process::Signal::STOP).unwrap();
-    // Not a wait for something: this is the length of the stop, several heartbeat timeouts.
+    // Not a wait for something: this is the length of the stop, more than two heartbeat timeouts. Each is long enough for a
+    // worker that shares its core with the other tests.
     tokio::time::sleep(Duration::from_secs(4)).await;
     rustix::process::kill_process(child, rustix::process::Signal::CONT).unwrap();
     let beats = role.beats_after(6);
