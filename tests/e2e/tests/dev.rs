@@ -96,28 +96,26 @@ fn a_worker_without_io_uring_says_so_in_one_line() {
     assert_eq!(counted_in(&out).0, independent_counts(&file));
     dev.saetta(&["kill", "one", "-w", "0", "--wait"]).ends_with(0);
 
-    // Two workers need a link, which needs io_uring.
-    let begin = ["submit", wordcount.to_str().unwrap(), "--name", "two", "--set", "topology.workers=2", "-o", "json", "--"];
-    let submitted = dev.saetta(&[&begin[..], &[file.to_str().unwrap()]].concat()).ends_with(0).json();
+    // Two workers are linked, by epoll.
+    let out = dev.dir().join("out-two");
+    let begin = ["submit", wordcount.to_str().unwrap(), "--name", "two", "--set", "topology.workers=2", "--set", "transport.memory=false"];
+    let rest = ["-o", "json", "--", "--out", out.to_str().unwrap(), file.to_str().unwrap()];
+    let submitted = dev.saetta(&[&begin[..], &rest].concat()).ends_with(0).json();
     let id = submitted["id"].as_str().unwrap();
-    let status = until("the status says why no worker runs", PATIENCE, || {
+    let status = until("the status says what carries its links, and why", PATIENCE, || {
         let status = dev.status("two");
-        let noted = |w: &serde_json::Value| w["note"].as_str().is_some_and(|n| n.contains("io_uring"));
-        if status["workers"].as_array().is_some_and(|w| w.iter().any(noted)) { Ok(status) } else { Err(status.to_string()) }
+        let says = |w: &serde_json::Value| w["carrier"].as_str().is_some_and(|c| c.starts_with("epoll") && c.contains("io_uring"));
+        if status["workers"].as_array().is_some_and(|w| w.len() == 2 && w.iter().all(says)) { Ok(status) } else { Err(status.to_string()) }
     });
-    assert!(workers(&status).iter().all(|w| w.state != "running"), "{status}");
     for worker in workers(&status) {
         let path = dev.dir().join("dev/supervisor/logs").join(id).join(format!("{}.log", worker.port));
-        let line = until("the log says so", PATIENCE, || {
-            let log = std::fs::read_to_string(&path).map_err(|e| e.to_string())?;
-            log.lines().find(|l| l.contains("io_uring")).map(str::to_owned).ok_or(log)
-        });
-        println!("{line}");
-        assert!(line.contains("seccomp") && line.contains("topology.workers=1"), "it says why and what to do: {line}");
-        // Nothing beside that line and the one each start begins with: no backtrace, no second complaint.
         let log = std::fs::read_to_string(&path).unwrap();
-        assert!(log.lines().all(|l| l.contains("io_uring") || l.contains(" start ")), "{log}");
+        let lines: Vec<_> = log.lines().filter(|l| l.contains("io_uring")).collect();
+        assert_eq!(lines.len(), 1, "said once: {log}");
+        assert!(lines[0].contains("seccomp") && lines[0].contains("transport.carrier"), "it says why and what to do: {}", lines[0]);
     }
+    until("it finishes", PATIENCE, || if dev.status("two")["finished"] == true { Ok(()) } else { Err(dev.status("two").to_string()) });
+    assert_eq!(counted_in(&out).0, independent_counts(&file));
     dev.saetta(&["kill", "two", "-w", "0", "--wait"]).ends_with(0);
     no_worker(&dev);
 }
