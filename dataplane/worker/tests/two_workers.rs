@@ -488,7 +488,8 @@ fn spouts_follow_the_record() {
 fn another_peer_and_other_executors_are_taken_on_and_other_cores_need_a_new_start() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
-    let (record, mut assignment) = (record(dir.path(), 0, "plain"), two_workers());
+    let (mut record, mut assignment) = (record(dir.path(), 0, "plain"), two_workers());
+    record.config.insert("worker.moves".into(), "true".into());
     let mut a = Seat::start(dir.path(), &record, &assignment, 10, 1);
     let mut b = Seat::start(dir.path(), &record, &assignment, 20, 1);
     wait(&mut [&mut a, &mut b], "tuples flow", |s| s[0].executed(1) > 1000 && s[1].executed(2) > 1000);
