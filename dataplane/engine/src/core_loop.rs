@@ -325,7 +325,7 @@ impl CoreLoop {
             let counters = carrier.counters();
             self.stats.link_calls.store(counters.calls, Ordering::Relaxed);
             self.stats.link_bytes_in.store(counters.frame_bytes_in, Ordering::Relaxed);
-            self.stats.link_bytes_copied.store(counters.bytes_copied, Ordering::Relaxed);
+            self.stats.link_bytes_copied.store(counters.bytes_copied + self.io.copied_bytes, Ordering::Relaxed);
         }
         self.stats.pending_trees.store(self.io.acks.pending(), Ordering::Relaxed);
         self.stats.trees_dropped.store(self.io.acks.dropped, Ordering::Relaxed);
@@ -335,9 +335,6 @@ impl CoreLoop {
         self.stats.trees_lost_later.store(later, Ordering::Relaxed);
         self.stats.discarded.store(self.discarded, Ordering::Relaxed);
         self.stats.sent_bytes.store(self.io.sent_bytes, Ordering::Relaxed);
-        let copied = links.0.as_ref().map_or(0, |c| c.counters().bytes_copied);
-        self.stats.copied_bytes.store(self.io.copied_bytes + copied, Ordering::Relaxed);
-        self.stats.calls.store(links.0.as_ref().map_or(0, |c| c.counters().calls), Ordering::Relaxed);
         self.stats.received_bytes.store(self.received_bytes, Ordering::Relaxed);
         self.stats.waiting_bytes.store(waiting as u64, Ordering::Release);
         let ended = waiting == 0 && !self.shift.moves.is_anybody_coming() && self.executors.iter().all(Executor::ended);

@@ -55,14 +55,10 @@ pub struct LoopStats {
     pub sent_bytes: AtomicU64,
     /// See `sent_bytes`.
     pub received_bytes: AtomicU64,
-    /// Bytes from other workers that were copied before they were handled: frames in pieces, and those whose executor was held up.
-    pub copied_bytes: AtomicU64,
     /// Bytes of tuples, acks and credit between other loops and another worker that the loop passed on: they share a link that it holds.
     pub relayed_bytes: AtomicU64,
     /// So many acks wait for a shared link of this loop that other loops keep theirs.
     pub relay_full: AtomicBool,
-    /// System calls made for the loop's links.
-    pub calls: AtomicU64,
     /// Trees open of the spout tasks of this loop.
     pub pending_trees: AtomicU64,
     /// Frames that could not be delivered: their lane's link ended, or their task is not here.
@@ -81,7 +77,7 @@ pub struct LoopStats {
     pub link_calls: AtomicU64,
     /// Frame bytes that came over links.
     pub link_bytes_in: AtomicU64,
-    /// Of them, those that were copied between receiving and executing: of frames in pieces.
+    /// Of them, those that were copied between receiving and executing: of frames in pieces, and of those whose executor was held up.
     pub link_bytes_copied: AtomicU64,
     /// Every task of the loop has ended and nothing waits.
     pub ended: AtomicBool,
@@ -124,8 +120,6 @@ impl LoopStats {
             acks_lost: AtomicU64::new(0),
             trees_lost: AtomicU64::new(0),
             trees_lost_later: AtomicU64::new(0),
-            copied_bytes: AtomicU64::new(0),
-            calls: AtomicU64::new(0),
             link_calls: AtomicU64::new(0),
             link_bytes_in: AtomicU64::new(0),
             link_bytes_copied: AtomicU64::new(0),
