@@ -296,7 +296,7 @@ impl Carrier {
 
     /// Receives go in behind sends: one that finds nothing costs the kernel as much as half a send, and the peer waits for the send.
     fn submit(&mut self, work: usize) -> usize {
-        for id in std::mem::take(&mut self.to_receive) {
+        while let Some(id) = self.to_receive.pop() {
             self.receive(id);
         }
         if let Sockets::Uring(uring) = &mut self.sockets
