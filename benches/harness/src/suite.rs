@@ -36,6 +36,8 @@ pub struct Options {
     pub repetitions: usize,
     /// The two cores every two-thread case pins to.
     pub cores: (usize, usize),
+    /// Only rows whose name contains this, and the cases they need.
+    pub only: Option<String>,
 }
 
 impl Options {
@@ -215,6 +217,7 @@ impl<'a> SuiteRun<'a> {
     /// # Errors
     /// What a case answered, or a row that names a case or figure that is not there.
     pub fn finish(mut self) -> Result<Finished> {
+        self.leave_out();
         let wait_until = Instant::now() + if self.options.smoke { Duration::ZERO } else { host::CCX_WAIT_MAX };
         let options = &self.options;
         for repetition in 1..=options.repetitions {
@@ -227,6 +230,19 @@ impl<'a> SuiteRun<'a> {
         let rows = self.rows.iter().map(|spec| self.judge(spec)).collect::<Result<_>>()?;
         let latencies = self.cases.iter().filter_map(Case::intervals).collect();
         Ok(Finished { rows, curves: self.curves.iter().map(|curve| self.drawn(curve)).collect(), latencies })
+    }
+
+    /// Drops what was not asked for.
+    fn leave_out(&mut self) {
+        let Some(only) = &self.options.only else { return };
+        self.rows.retain(|row| row.name.contains(only.as_str()));
+        let needed =
+            |name: &str| self.rows.iter().any(|row| row.value.case == name || row.floor.as_ref().is_some_and(|of| of.case == name));
+        self.cases.retain(|case| needed(&case.name));
+        for curve in &mut self.curves {
+            curve.points.retain(|(_, case)| needed(case));
+        }
+        self.curves.retain(|curve| !curve.points.is_empty());
     }
 
     /// A table of rate and tails; what the hiccup meter saw meanwhile at the end of each line. Each figure is the median of the samples'.
@@ -379,16 +395,24 @@ pub struct Suite {
     pub declare: fn(&mut SuiteRun<'_>) -> Result<()>,
 }
 
-/// The main function of the suites' binary: `[--list] | SUITE [--smoke]`.
+/// The main function of the suites' binary: `[--list] | SUITE [--smoke] [--only TEXT]`.
 ///
 /// Exit codes: 0 done (a missed target is a figure, not a failure), 1 a case failed, 2 wrong usage.
 #[must_use]
 pub fn main(suites: &[Suite]) -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    let only = match arguments.iter().position(|argument| argument == "--only") {
+        None => None,
+        Some(at) if at + 1 < arguments.len() => arguments.drain(at..at + 2).next_back(),
+        Some(_) => {
+            eprintln!("error: --only needs a part of a row's name");
+            return ExitCode::from(2);
+        }
+    };
     let (flags, names): (Vec<&str>, Vec<&str>) = arguments.iter().map(String::as_str).partition(|argument| argument.starts_with('-'));
     let list = || suites.iter().map(|suite| format!("{:<12} {}\n", suite.name, suite.about)).collect::<String>();
     if let Some(unknown) = flags.iter().find(|flag| !["--list", "--smoke"].contains(flag)) {
-        eprintln!("error: unknown option {unknown}; known are --list, --smoke");
+        eprintln!("error: unknown option {unknown}; known are --list, --smoke, --only TEXT");
         return ExitCode::from(2);
     }
     if flags.contains(&"--list") {
@@ -399,7 +423,7 @@ pub fn main(suites: &[Suite]) -> ExitCode {
         eprintln!("error: name a suite; there are:\n{}", list());
         return ExitCode::from(2);
     };
-    match run(suite, flags.contains(&"--smoke"), Path::new(RESULTS)) {
+    match run(suite, flags.contains(&"--smoke"), only, Path::new(RESULTS)) {
         Ok(_) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: bench {}: {error}", suite.name);
@@ -408,15 +432,18 @@ pub fn main(suites: &[Suite]) -> ExitCode {
     }
 }
 
-fn run(suite: &Suite, smoke: bool, results: &Path) -> Result<Vec<Row>> {
+fn run(suite: &Suite, smoke: bool, only: Option<String>, results: &Path) -> Result<Vec<Row>> {
     let results: PathBuf = std::env::current_dir()?.join(results);
     let cores = pin::two_cores()?;
-    let options = Options { smoke, repetitions: if smoke { 1 } else { SAMPLES_MIN }, cores };
+    let options = Options { smoke, repetitions: if smoke { 1 } else { SAMPLES_MIN }, cores, only };
     let priority = if smoke { "smoke".to_owned() } else { noise::quieten() };
     eprintln!("bench {}: cores {} and {}, {priority}", suite.name, cores.0, cores.1);
     let mut run = SuiteRun::new(options);
     (suite.declare)(&mut run)?;
     let Finished { rows, curves, latencies } = run.finish()?;
+    if rows.is_empty() {
+        return Err("no row has that in its name; leave --only out to see all".into());
+    }
     print!("{}{curves}", row::table(&rows));
     let rows: Vec<Row> = rows.into_iter().map(|(row, _)| row).collect();
     for (case, of, intervals) in &latencies {
@@ -434,7 +461,7 @@ mod tests {
     use super::*;
 
     fn smoke(repetitions: usize) -> Options {
-        Options { smoke: true, repetitions, cores: pin::two_cores().unwrap_or((0, 0)) }
+        Options { smoke: true, repetitions, cores: pin::two_cores().unwrap_or((0, 0)), only: None }
     }
 
     #[test]
@@ -453,6 +480,18 @@ mod tests {
         let rows = run.finish().expect("both cases answer").rows;
         assert_eq!(*order.borrow(), "ABABAB");
         assert_eq!((rows[0].0.floor, rows[0].0.ratio, rows[0].0.samples.len()), (Some(80.0), Some(2.2), 3));
+    }
+
+    #[test]
+    fn only_what_was_asked_for_is_run_and_shown() {
+        let mut run = SuiteRun::new(Options { only: Some("hop".into()), ..smoke(1) });
+        run.case_of_any_class("ours", |_| Ok(Figures::from([("ns", 3.0)])));
+        run.case_of_any_class("floor", |_| Ok(Figures::from([("ns", 2.0)])));
+        run.case_of_any_class("other", |_| Err("not to be run".into()));
+        run.row(RowSpec::new("a hop, p50", "ns", Better::Lower, "ours", "ns").over("floor", "ns", 1.0));
+        run.row(RowSpec::new("a stream", "ns", Better::Lower, "other", "ns"));
+        let rows = run.finish().expect("the two that are needed answer").rows;
+        assert_eq!((rows.len(), rows[0].0.ratio), (1, Some(1.5)));
     }
 
     #[test]

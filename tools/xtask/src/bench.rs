@@ -1,4 +1,4 @@
-//! `cargo xtask bench SUITE [--smoke]`: the suites' binary, built for release, started in the workspace root.
+//! `cargo xtask bench SUITE [--smoke] [--only TEXT]`: the suites' binary, built for release, started in the workspace root.
 //!
 //! Before: a person or `ci`. After: `benches/suites` prints the table and writes target/bench/SUITE.json.
 
@@ -10,11 +10,14 @@ use crate::process::{cargo, must, output};
 const SUITES: [&str; 6] = ["run", "--quiet", "--release", "--package", "saetta-suites", "--"];
 
 /// Runs one suite; without a name, lists them.
-pub(crate) fn run(suite: Option<&str>, smoke: bool) -> Result<()> {
+pub(crate) fn run(suite: Option<&str>, smoke: bool, only: Option<&str>) -> Result<()> {
     let mut args = SUITES.to_vec();
     args.push(suite.unwrap_or("--list"));
     if smoke {
         args.push("--smoke");
+    }
+    if let Some(text) = only {
+        args.extend(["--only", text]);
     }
     must(&mut cargo(&args))
 }

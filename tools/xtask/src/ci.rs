@@ -54,7 +54,7 @@ const STEPS: &[Step] = &[
     ("bench", || {
         let mut tally = Tally::default();
         for name in bench::names()? {
-            let answer = bench::run(Some(&name), true);
+            let answer = bench::run(Some(&name), true, None);
             if let Err(error) = &answer {
                 eprintln!("error: {error:#}");
             }

@@ -45,6 +45,9 @@ enum Task {
         /// Tiny sizes, seconds, no verdicts
         #[arg(long)]
         smoke: bool,
+        /// Only rows with this in their name
+        #[arg(long)]
+        only: Option<String>,
     },
     /// Long fuzzing of what a peer's bytes reach; ends at the first finding and shows the script that makes it
     Fuzz {
@@ -99,7 +102,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().task {
         Task::Ci { yes, only } => ci::run(yes, &only),
         Task::Tidy => tidy::run(),
-        Task::Bench { suite, smoke } => bench::run(suite.as_deref(), smoke),
+        Task::Bench { suite, smoke, only } => bench::run(suite.as_deref(), smoke, only.as_deref()),
         Task::Fuzz { harness, executions, seed, guided: false } => fuzz::run(&harness, executions, seed),
         Task::Fuzz { harness, executions, seed, guided: true } => fuzz::run_guided(&harness, executions, seed),
         Task::Zookeeper { action: ZookeeperAction::Start { nodes, port } } => zookeeper::start_here(nodes, port),
