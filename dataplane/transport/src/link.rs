@@ -216,6 +216,10 @@ pub struct Link {
     flight: Flight,
     /// What of the segment in flight is not yet written; its memory is not touched while this is not empty.
     flying: Range<usize>,
+    /// Header of the segment in flight, where it does not lie before its frames.
+    head: Box<[u8; HEADER_BYTES]>,
+    /// What of it is not yet written; it goes first.
+    flying_head: Range<usize>,
     /// Frame that fits no segment; set only while nothing else is staged behind it.
     large: Option<Large>,
     /// Those not counted yet, the one above included.
@@ -253,7 +257,7 @@ pub struct Link {
 
 /// Bytes one link takes at most: its receive ring, what it keeps until the peer counts it, and a segment without frames.
 pub const fn link_memory_bytes(local_ring_bytes: usize, remote_ring_bytes: usize) -> usize {
-    local_ring_bytes + send_log::CHUNKS_MAX * wire::segment_bytes_max(remote_ring_bytes) + FRAMELESS_BYTES_MAX
+    local_ring_bytes + send_log::SEGMENTS_MAX * wire::segment_bytes_max(remote_ring_bytes) + FRAMELESS_BYTES_MAX
 }
 
 impl Link {
@@ -267,6 +271,8 @@ impl Link {
             spare: vec![0; FRAMELESS_BYTES_MAX].into_boxed_slice(),
             flight: Flight::Spare,
             flying: 0..0,
+            head: Box::new([0; HEADER_BYTES]),
+            flying_head: 0..0,
             large: None,
             large_heads: VecDeque::new(),
             grants: Vec::new(),
@@ -315,6 +321,25 @@ impl Link {
             return self.stage_large(frames, pool);
         }
         self.staged_bytes += n as u64;
+        n
+    }
+
+    /// As [`Link::stage`], of frames that are emitted into memory of their own: much of it goes with them as it is, and other memory is left in
+    /// its place. What is left in `frames` found no room.
+    #[inline]
+    pub fn hand_over(&mut self, frames: &mut Vec<u8>, pool: &mut PiecePool) -> usize {
+        debug_assert!(wire::are_frames(frames), "whole frames");
+        let n = frames.len();
+        if self.state == State::Open && self.large.is_none() && self.log.take_over(frames) {
+            self.staged_bytes += n as u64;
+            return n;
+        }
+        let n = self.stage(frames, pool);
+        if n == frames.len() {
+            frames.clear();
+        } else {
+            frames.drain(..n);
+        }
         n
     }
 
@@ -372,19 +397,23 @@ impl Link {
         !self.flying.is_empty()
     }
 
-    /// The unwritten rest of the segment in flight. Its memory stays where it is until [`Link::written`] has counted all of it.
+    /// The unwritten rest of the segment in flight: its header, where that lies apart, and all else. Its memory stays where it is until
+    /// [`Link::written`] has counted all of it.
     #[inline]
-    pub fn flight(&self) -> &[u8] {
-        match self.flight {
+    pub fn flight(&self) -> [&[u8]; 2] {
+        let rest = match self.flight {
             Flight::Log(chunk) => &self.log.chunk(chunk)[self.flying.clone()],
             Flight::Spare => &self.spare[self.flying.clone()],
-        }
+        };
+        [&self.head[self.flying_head.clone()], rest]
     }
 
     /// The carrier has written `bytes` of [`Link::flight`].
     pub fn written(&mut self, bytes: usize) {
-        assert!(bytes <= self.flying.len(), "no more than was asked for");
-        self.flying.start += bytes;
+        assert!(bytes <= self.flying_head.len() + self.flying.len(), "no more than was asked for");
+        let of_head = bytes.min(self.flying_head.len());
+        self.flying_head.start += of_head;
+        self.flying.start += bytes - of_head;
         if self.flying.is_empty() {
             (self.flight, self.flying) = (Flight::Spare, 0..0);
         }
@@ -413,7 +442,13 @@ impl Link {
         if self.log.filled() > 0 {
             let formed = self.log.close_segment(&mut self.grants, kind == Kind::Piece, self.sent_bytes);
             header.credits = formed.credits;
-            header.seal(&mut self.log.chunk_mut(formed.chunk)[formed.range.clone()], self.summed);
+            let segment = &mut self.log.chunk_mut(formed.chunk)[formed.range.clone()];
+            if formed.headless {
+                header.seal_apart(&mut self.head, segment, self.summed);
+                self.flying_head = 0..HEADER_BYTES;
+            } else {
+                header.seal(segment, self.summed);
+            }
             (self.flight, self.flying) = (Flight::Log(formed.chunk), formed.range);
         } else {
             let n = self.grants.len().min(CREDITS_MAX);
@@ -669,9 +704,15 @@ impl Link {
     fn report_due(&self, now_ns: u64) -> bool {
         let unreported = self.received_bytes - self.reported_bytes;
         unreported > 0
-            && (unreported >= self.segment_in_max as u64
+            && (unreported >= self.report_bytes()
                 || self.state == State::Draining
                 || now_ns.saturating_sub(self.unreported_since_ns) >= REPORT_NS)
+    }
+
+    /// Received frame bytes that are reported at once. The peer keeps what four largest segments take, and wastes less than half of it.
+    fn report_bytes(&self) -> u64 {
+        const { assert!(send_log::SEGMENTS_MAX == 4, "a peer has room for as much again while the report is on its way") }
+        (self.segment_in_max + self.segment_in_max / 2) as u64
     }
 
     fn lose<'a>(&mut self, why: Lost) -> Received<'a> {

@@ -40,7 +40,7 @@ impl End {
         if !self.link.form(now_ns, &mut self.send_pool) {
             return vec![];
         }
-        let bytes = self.link.flight().to_vec();
+        let bytes = self.link.flight().concat();
         self.link.written(bytes.len());
         bytes
     }
@@ -372,10 +372,10 @@ fn room_is_exact_and_a_frame_is_staged_whole_or_not_at_all() {
     // While one is in flight the next fills; while it is not wholly written none is formed.
     assert!(a.stage(&f));
     assert!(a.link.form(0, &mut a.send_pool));
-    let bytes = a.link.flight().to_vec();
+    let bytes = a.link.flight().concat();
     a.link.written(10);
     assert!(a.stage(&f) && !a.link.form(0, &mut a.send_pool));
-    assert_eq!(a.link.flight(), &bytes[10..], "a short write goes on where it stopped");
+    assert_eq!(a.link.flight().concat(), bytes[10..], "a short write goes on where it stopped");
 }
 
 #[test]
@@ -477,8 +477,8 @@ proptest! {
                 if turn % flush_every != 0 { continue; }
             }
             a.link.form(0, &mut a.send_pool);
-            let n = a.link.flight().len().min(*cuts.next().unwrap());
-            wire.extend_from_slice(&a.link.flight()[..n]);
+            let n = a.link.flight().concat().len().min(*cuts.next().unwrap());
+            wire.extend_from_slice(&a.link.flight().concat()[..n]);
             a.link.written(n);
             let n = wire.len().min(*cuts.next().unwrap());
             b.feed(&wire[..n], 0);

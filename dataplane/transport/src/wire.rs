@@ -146,7 +146,13 @@ impl Header {
     /// Writes the header at the front of `segment`, whose body is already there, with its CRC if it gets one. `crc` and `body_bytes` of `self` are
     /// not read.
     pub fn seal(&self, segment: &mut [u8], summed: bool) {
-        let body_bytes = segment.len() - HEADER_BYTES;
+        let (header, body) = segment.split_first_chunk_mut().expect("a segment has its header");
+        self.seal_apart(header, body, summed);
+    }
+
+    /// As [`Header::seal`], of a segment whose body lies elsewhere.
+    pub fn seal_apart(&self, segment: &mut [u8; HEADER_BYTES], body: &[u8], summed: bool) {
+        let body_bytes = body.len();
         segment[0..2].copy_from_slice(&MAGIC.to_le_bytes());
         segment[2] = VERSION;
         segment[3] = match self.kind {
@@ -159,16 +165,21 @@ impl Header {
         segment[16..24].copy_from_slice(&self.received.to_le_bytes());
         segment[24..26].copy_from_slice(&self.credits.to_le_bytes());
         segment[26..28].fill(0);
-        let crc = if summed { segment_crc(segment) } else { 0 };
+        let crc = if summed { crc_of(segment, body) } else { 0 };
         segment[28..32].copy_from_slice(&crc.to_le_bytes());
     }
 }
 
 /// CRC32C of a whole segment, its own four bytes left out.
 pub fn segment_crc(segment: &[u8]) -> u32 {
+    let (header, body) = segment.split_first_chunk().expect("a segment has its header");
+    crc_of(header, body)
+}
+
+fn crc_of(header: &[u8; HEADER_BYTES], body: &[u8]) -> u32 {
     let mut crc = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
-    crc.update(&segment[..28]);
-    crc.update(&segment[HEADER_BYTES..]);
+    crc.update(&header[..28]);
+    crc.update(body);
     crc.finalize() as u32
 }
 

@@ -6,8 +6,8 @@
 use crate::carrier::LinkId;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, recv, send};
-use std::io;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, send, sendmsg};
+use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::Duration;
 
@@ -105,9 +105,14 @@ impl Epoll {
     }
 
     /// Writes what the socket takes. 0 = nothing until the next edge, or until the sweep looks again.
-    pub(super) fn send(&mut self, fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
+    pub(super) fn send(&mut self, fd: BorrowedFd<'_>, [head, rest]: [&[u8]; 2]) -> io::Result<usize> {
         self.calls += 1;
-        match send(fd, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        let sent = match head {
+            [] => send(fd, rest, flags),
+            _ => sendmsg(fd, &[IoSlice::new(head), IoSlice::new(rest)], &mut SendAncillaryBuffer::default(), flags),
+        };
+        match sent {
             Ok(n) => Ok(n),
             Err(Errno::AGAIN | Errno::INTR | Errno::NOBUFS | Errno::NOMEM) => Ok(0),
             Err(e) => Err(e.into()),

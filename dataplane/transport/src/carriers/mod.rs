@@ -37,7 +37,7 @@ const DROP_STEP: Duration = Duration::from_millis(10);
 /// Longest single wait, whatever the caller asks.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 /// Frame bytes that wait for more while the loop has more to send: a system call carries many tuples then.
-const HOLD_BYTES: usize = 64 << 10;
+const HOLD_BYTES: usize = 112 << 10;
 /// Longest time they wait.
 const HOLD_NS: u64 = 40_000;
 
@@ -245,6 +245,20 @@ impl Carrier {
         let Some(slot) = live_mut(&mut self.slots, link) else { return 0 };
         let before = slot.link.large_staged();
         let n = slot.link.stage(frames, &mut self.send_pool);
+        self.counters.large_out += u64::from(slot.link.large_staged() && !before);
+        if n > 0 {
+            list(&mut self.ready, slot);
+        }
+        n
+    }
+
+    /// As [`Carrier::stage`], of frames that are emitted into memory of their own: much of it goes with them, without a copy, and other memory is
+    /// left in its place. What is left in `frames` was not taken.
+    #[inline]
+    pub fn hand_over(&mut self, link: LinkId, frames: &mut Vec<u8>) -> usize {
+        let Some(slot) = live_mut(&mut self.slots, link) else { return 0 };
+        let before = slot.link.large_staged();
+        let n = slot.link.hand_over(frames, &mut self.send_pool);
         self.counters.large_out += u64::from(slot.link.large_staged() && !before);
         if n > 0 {
             list(&mut self.ready, slot);
@@ -738,28 +752,33 @@ impl Carrier {
             if let Some(tls) = &mut slot.tls
                 && slot.link.in_flight()
             {
-                let sealed = tls.seal(slot.link.flight());
+                let [head, rest] = slot.link.flight();
+                let sealed = tls.seal(if head.is_empty() { rest } else { head });
                 slot.link.written(sealed);
                 if sealed > 0 {
                     continue;
                 }
             }
             let flight = match &slot.tls {
-                Some(tls) => tls.outgoing(),
+                Some(tls) => [&[], tls.outgoing()],
                 None => slot.link.flight(),
             };
-            let (result, told) = match (&mut slot.pipe, &mut self.sockets, &slot.socket) {
+            let [head, rest] = flight;
+            let first = if head.is_empty() { rest } else { head };
+            let (asked, result, told) = match (&mut slot.pipe, &mut self.sockets, &slot.socket) {
                 (Pipe::Stream(_), Sockets::Uring(uring), Some(socket)) => {
                     uring.send(slot.id, socket.as_fd(), flight, &mut slot.held);
                     return false;
                 }
-                (Pipe::Stream(_), Sockets::Epoll(epoll), Some(socket)) => (epoll.send(socket.as_fd(), flight), true),
-                (Pipe::Memory(memory), ..) => (memory.write(flight), false),
-                (Pipe::Simulated(end, _), ..) => (end.write(flight, now_ns), false),
+                (Pipe::Stream(_), Sockets::Epoll(epoll), Some(socket)) => {
+                    (head.len() + rest.len(), epoll.send(socket.as_fd(), flight), true)
+                }
+                (Pipe::Memory(memory), ..) => (first.len(), memory.write(first), false),
+                (Pipe::Simulated(end, _), ..) => (first.len(), end.write(first, now_ns), false),
                 (Pipe::Stream(_), _, None) => unreachable!("a stream has its socket"),
             };
             self.counters.sends += 1;
-            let all = matches!(result, Ok(n) if n == flight.len());
+            let all = matches!(result, Ok(n) if n == asked);
             let failed = result.is_err();
             self.written(place, result);
             if !all {

@@ -2,6 +2,7 @@
 //!
 //! Before: `mod.rs` moves the bytes. After: `link.rs` says what they mean.
 
+use super::uring::Parts;
 use crate::carrier::{LinkId, Peer};
 use crate::link::{Link, Lost};
 use crate::memory::SharedMemory;
@@ -130,15 +131,20 @@ impl Pipe {
 }
 
 /// Operations of io_uring that name memory or the descriptor of a slot. Set and cleared in `uring.rs` alone.
-#[derive(Default)]
 pub(super) struct Held {
     pub(super) receiving: bool,
     pub(super) sending: bool,
     pub(super) watching: bool,
     pub(super) cancelling: bool,
+    /// Where the segment being sent lies, if in two parts.
+    pub(super) parts: Box<Parts>,
 }
 
 impl Held {
+    fn nothing() -> Self {
+        Held { receiving: false, sending: false, watching: false, cancelling: false, parts: Parts::none() }
+    }
+
     pub(super) fn any(&self) -> bool {
         self.receiving || self.sending || self.watching || self.cancelling
     }
@@ -178,7 +184,7 @@ impl Slot {
             peer,
             pipe,
             tls: None,
-            held: Held::default(),
+            held: Held::nothing(),
             send_failed: None,
             readable: false,
             hung_up: false,

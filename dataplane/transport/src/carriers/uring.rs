@@ -172,14 +172,21 @@ impl Uring {
     }
 
     /// Sends the segment in flight of a link, `Link::flight`, or what its TLS session has sealed, `Tls::outgoing`.
-    pub(super) fn send(&mut self, link: LinkId, fd: BorrowedFd<'_>, flight: &[u8], held: &mut Held) {
-        debug_assert!(!held.sending && !flight.is_empty());
+    pub(super) fn send(&mut self, link: LinkId, fd: BorrowedFd<'_>, flight: [&[u8]; 2], held: &mut Held) {
+        let [head, rest] = flight;
+        debug_assert!(!held.sending && !rest.is_empty());
         held.sending = true;
-        // SAFETY (of `push`, for this entry): both are memory of a boxed slice that its owner neither replaces nor writes, as far as it is
-        // unwritten, and that lives until the slot is dropped, which happens only when `sending` is false again, cleared by this operation's
-        // completion alone.
-        let send =
-            opcode::Send::new(types::Fd(fd.as_raw_fd()), flight.as_ptr(), flight.len() as u32).flags(MSG_NOSIGNAL | MSG_WAITALL).build();
+        let (fd, flags) = (types::Fd(fd.as_raw_fd()), MSG_NOSIGNAL | MSG_WAITALL);
+        // SAFETY (of `push`, for this entry): both are memory of a boxed slice or a vector that its owner neither replaces nor writes, as far as it
+        // is unwritten, and that lives until the slot is dropped, which happens only when `sending` is false again, cleared by this operation's
+        // completion alone. The description of the two lies in `held`, in a box of its own that is written only here, so at no time while
+        // `sending` is true, and lives as long as the slot.
+        let send = if head.is_empty() {
+            opcode::Send::new(fd, rest.as_ptr(), rest.len() as u32).flags(flags).build()
+        } else {
+            let parts = held.parts.describe([head, rest]);
+            opcode::SendMsg::new(fd, parts).flags(flags as u32).build()
+        };
         self.push(&send.user_data(OP_SEND | u64::from(link.bits())));
     }
 
@@ -219,6 +226,28 @@ impl Uring {
             self.enter();
         }
         panic!("io_uring takes no submission: {SUBMISSIONS} wait and the kernel accepts none");
+    }
+}
+
+/// Names two parts of a segment to the kernel, which reads it while the send is out.
+pub(super) struct Parts {
+    message: libc::msghdr,
+    parts: [libc::iovec; 2],
+}
+
+impl Parts {
+    /// Of nothing yet.
+    pub(super) fn none() -> Box<Self> {
+        let part = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+        // SAFETY: a `msghdr` of zeros is one with no name, no parts, no control data and no flags.
+        Box::new(Parts { message: unsafe { std::mem::zeroed() }, parts: [part; 2] })
+    }
+
+    fn describe(&mut self, parts: [&[u8]; 2]) -> *const libc::msghdr {
+        self.parts = parts.map(|part| libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() });
+        self.message.msg_iov = self.parts.as_mut_ptr();
+        self.message.msg_iovlen = self.parts.len();
+        &raw const self.message
     }
 }
 

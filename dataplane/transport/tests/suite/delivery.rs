@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 on_all! {
     frames_arrive_once_in_order_and_both_ways,
     frames_of_every_size_arrive,
+    frames_that_come_with_their_memory_are_as_any_others,
     a_frame_beyond_a_segment_arrives_whole,
     the_largest_frame_arrives_and_small_ones_behind_it,
     nothing_that_fits_a_segment_is_copied,
@@ -46,6 +47,29 @@ fn frames_of_every_size_arrive(kind: Kind) {
     // Those of 8,144 bytes and less are whole segments; padding to 8 counts.
     let in_pieces = w.sent(a).iter().filter(|f| f.len() > SEGMENT_ROOM).count() as u64;
     assert_eq!((w.counters(0).large_out, w.counters(1).large_in), (in_pieces, in_pieces));
+}
+
+fn frames_that_come_with_their_memory_are_as_any_others(kind: Kind) {
+    let (mut w, a, b) = World::pair(kind);
+    for round in 0..50 {
+        // 6,208 of 8,192 bytes are enough; then some that lie behind them, and some in a segment of their own.
+        w.until("memory goes along", |w| w.offer_with_memory(a, 97, 48, 8192));
+        w.of(a).grant(a.link, 7, round + 1);
+        w.send(a, round as usize % 4, 100);
+        w.send(b, 1, 10);
+        if round % 3 == 0 {
+            w.arrive(a, b);
+        }
+    }
+    w.settle(a, b);
+    assert_eq!((w.counters(1).bytes_copied, w.told(b).credits.last()), (0, Some(&(7, 50))));
+    // What is not counted when the peer goes is named frame by frame.
+    w.until("memory goes along", |w| w.offer_with_memory(a, 97, 48, 8192));
+    w.flush(0);
+    w.until("memory goes along", |w| w.offer_with_memory(a, 97, 48, 8192));
+    w.kill(1);
+    w.until("the end is told", |w| w.has_ended(a));
+    w.account(a, b);
 }
 
 fn a_frame_beyond_a_segment_arrives_whole(kind: Kind) {

@@ -482,7 +482,12 @@ impl World {
                 f
             }
         };
-        match self.of(at).stage(at.link, &f) {
+        // Every second one with its memory.
+        let taken = match number % 2 {
+            0 => self.of(at).stage(at.link, &f),
+            _ => self.of(at).hand_over(at.link, &mut f.clone()),
+        };
+        match taken {
             0 => {
                 self.refused = Some((at, number, payload_bytes, f));
                 false
@@ -501,6 +506,26 @@ impl World {
         for _ in 0..n {
             self.until("room", |w| w.offer(at, payload_bytes));
         }
+    }
+
+    /// Frames of an end together with the memory they were written into. True = it went along; else as many as fit were copied.
+    pub fn offer_with_memory(&mut self, at: At, n: usize, payload_bytes: usize, capacity: usize) -> bool {
+        let first = self.sent[&at].len() as u64;
+        let frames: Vec<Vec<u8>> = (0..n as u64)
+            .map(|i| {
+                let mut f = Vec::new();
+                frame(&mut f, at.side as u8 + 1, first + i, payload_bytes);
+                f
+            })
+            .collect();
+        let mut memory = Vec::with_capacity(capacity);
+        frames.iter().for_each(|f| memory.extend_from_slice(f));
+        let (was, bytes) = (memory.as_ptr(), memory.len());
+        let taken = self.of(at).hand_over(at.link, &mut memory);
+        assert_eq!(memory.len(), bytes - taken, "what was not taken is left");
+        assert!(memory.capacity() >= capacity, "memory of the size is left");
+        self.sent.get_mut(&at).unwrap().extend(frames.into_iter().take(taken * n / bytes));
+        taken == bytes && memory.as_ptr() != was
     }
 
     pub fn sent(&self, at: At) -> &[Vec<u8>] {
@@ -612,14 +637,14 @@ pub fn segments(frames: &[Vec<u8>], goodbye: bool) -> Vec<Vec<u8>> {
     for f in frames {
         assert_eq!(link.stage(f, &mut pool), f.len(), "a test of more than a window counts by hand");
         while link.form(0, &mut pool) {
-            out.push(link.flight().to_vec());
-            link.written(link.flight().len());
+            out.push(link.flight().concat());
+            link.written(link.flight().concat().len());
         }
     }
     if goodbye {
         link.say_goodbye();
         assert!(link.form(0, &mut pool));
-        out.push(link.flight().to_vec());
+        out.push(link.flight().concat());
     }
     out
 }
