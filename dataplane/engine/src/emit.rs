@@ -21,7 +21,7 @@ pub(crate) struct Output {
     pub(crate) stream: u16,
     /// The only place behind all targets of the only subscription, if that is in this worker; else `NOWHERE`.
     pub(crate) single: u16,
-    /// To the only task of the only subscription, in this worker: nothing to choose and nothing to look up.
+    /// To the only task of the only subscription, wherever it is: nothing to choose and nothing to look up.
     pub(crate) fixed: Route,
     pub(crate) subscriptions: Vec<Subscription>,
 }
@@ -51,9 +51,7 @@ impl Output {
         }
         if let Some(target) = only.fixed() {
             let dest = io.dests[target as usize];
-            if here(dest.at) {
-                self.fixed = Route { at: dest.at, target, credit: dest.credit };
-            }
+            self.fixed = Route { at: dest.at, target, credit: dest.credit };
         }
     }
 

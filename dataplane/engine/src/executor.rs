@@ -291,6 +291,12 @@ impl Executor {
         self.out.attention && (self.out.is_refused() || io.acks.congested())
     }
 
+    /// True unless one tuple takes it a whole run.
+    #[inline]
+    pub(crate) fn is_quick(&self) -> bool {
+        self.frames_max > 1
+    }
+
     /// True when [`Self::turn`] may have something to do.
     #[inline]
     pub(crate) fn wants_turn(&self, spouts_on: bool, now_ns: u64) -> bool {

@@ -7,7 +7,7 @@ use crate::ack::Acks;
 use crate::clock::Clock;
 use crate::credit::CreditOut;
 use crate::lane::{LaneOut, drop_handles, replace_by_handle};
-use crate::limits::{REMOTE_STAGING_BYTES_MAX, WATERMARK_BYTES};
+use crate::limits::{REMOTE_STAGING_BYTES_KEPT, REMOTE_STAGING_BYTES_MAX, WATERMARK_BYTES};
 use crate::metrics::LoopMetrics;
 use crate::moves::{Lane, Marker, Version, Who};
 use crate::queue::FrameQueue;
@@ -263,6 +263,7 @@ impl Io {
     pub(crate) fn open_place(&mut self, remote: usize, worker_bit: u64) {
         let at = self.remote_place(remote);
         self.staging[at].room = REMOTE_STAGING_BYTES_MAX;
+        self.staging[at].frames.reserve_exact(REMOTE_STAGING_BYTES_KEPT);
         self.staging[at].worker_bit = worker_bit;
     }
 

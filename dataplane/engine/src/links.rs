@@ -5,6 +5,7 @@
 //! open while both are there; when one is lost, the other is closed, and both are dialled again.
 
 use crate::core_loop::CoreLoop;
+use crate::limits::REMOTE_STAGING_BYTES_KEPT;
 use crate::loss::{lose_frames, worker_bit};
 use crate::program::Check;
 use crate::receive::Receiver;
@@ -78,12 +79,11 @@ impl CoreLoop {
             let place = self.io.remote_place(number);
             let staged = &mut self.io.staging[place].frames;
             if let Some(data) = data.filter(|_| !staged.is_empty()) {
-                let taken = carrier.stage(data, staged);
+                let taken = carrier.hand_over(data, staged);
                 self.io.sent_bytes += taken as u64;
-                if taken == staged.len() {
-                    staged.clear();
-                } else {
-                    staged.drain(..taken);
+                if staged.is_empty() && staged.capacity() > REMOTE_STAGING_BYTES_KEPT && taken <= REMOTE_STAGING_BYTES_KEPT {
+                    // A large frame made it grow, and the link takes over no more than it has room for.
+                    *staged = Vec::with_capacity(REMOTE_STAGING_BYTES_KEPT);
                 }
             }
             if self.stopping && staged.is_empty() && !self.io.remotes[number].leaving {

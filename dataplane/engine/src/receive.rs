@@ -8,7 +8,7 @@ use crate::credit::CreditIn;
 use crate::executor::{Executor, run_bytes};
 use crate::io::{CameMarker, Io};
 use crate::lane::unhandle;
-use crate::limits::LINK_RUN_NS;
+use crate::limits::{LINK_RUN_NS, LINK_RUNS_MAX};
 use crate::moves::Marker;
 use crate::relay::ENVELOPE;
 use saetta_tuple::frame::{CONTROL, Frame, HANDLE, MARKER};
@@ -80,8 +80,14 @@ impl Receiver<'_> {
         let mut handled = 0;
         if self.io.inboxes[place].lanes[lane].is_empty() {
             handled = self.executors[place].drive(window, self.io);
-            // A lane's ring keeps what is left; a link's memory is used again, so what is left is copied: not for the sake of a full run.
-            while self.far && handled < window.len() && self.io.lap_ns < self.io.turn_ns + LINK_RUN_NS {
+            // A lane's ring keeps what is left; a link's memory is used again, so what is left is copied: not for the sake of a full run, nor of the
+            // time that something else on this core took.
+            let mut runs = 1;
+            while self.far && handled < window.len() && runs < LINK_RUNS_MAX {
+                if !self.executors[place].is_quick() && self.io.lap_ns >= self.io.turn_ns + LINK_RUN_NS {
+                    break;
+                }
+                runs += 1;
                 let more = self.executors[place].drive(&window[handled..], self.io);
                 if more == 0 {
                     break;

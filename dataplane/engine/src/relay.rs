@@ -608,9 +608,8 @@ impl CoreLoop {
             for road in [Road::Control, Road::Data] {
                 let (Some(link), out) = (remote.link(road).filter(|_| remote.is_open()), &mut out[road as usize]) else { continue };
                 if !out.is_empty() {
-                    let taken = carrier.stage(link, out);
+                    let taken = carrier.hand_over(link, out);
                     self.io.sent_bytes += if road == Road::Data { taken as u64 } else { 0 };
-                    out.drain(..taken);
                 }
             }
             control_bytes += out[Road::Control as usize].len();
