@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use saetta_sdk::abi;
-use saetta_sdk::call::{Instance, RoundArgs};
+use saetta_sdk::call::{Instance, PlanArrays, RoundArgs, Services};
 use saetta_sdk::snapshot::Writer;
 
 /// Nodes with their ports, and topologies.
@@ -50,7 +50,7 @@ impl Cluster {
             let gone = self.gone.contains(id);
             let id = w.text(id);
             let flags = if gone { abi::NODE_GONE } else { 0 };
-            w.row(&abi::NodeRow { id, host: 0, first_slot: slot, n_slots: ports.len() as u32, flags });
+            w.row(&abi::NodeRow { id, host: 0, first_slot: slot, n_slots: ports.len() as u32, flags, uptime_s: 0 });
             for port in ports {
                 let flags = if gone { abi::SLOT_PORT_NOT_REPORTED } else { abi::SLOT_ASSIGNABLE };
                 w.row(&abi::SlotRow { node: i as u32, port: *port, topology: holder(slot), flags, n_cores: 1, share: 1 });
@@ -61,7 +61,7 @@ impl Cluster {
         for (i, t) in self.topologies.iter().enumerate() {
             let i = i as u32;
             let n_execs = t.executors.len() as u32;
-            w.row(&abi::ComponentRow { name: empty, topology: i, kind: abi::KIND_BOLT, first_exec, n_execs });
+            w.row(&abi::ComponentRow { name: empty, topology: i, kind: abi::KIND_BOLT, first_exec, n_execs, ..Default::default() });
             for (first_task, last_task, slot) in &t.executors {
                 let slot = slot.unwrap_or(abi::NONE);
                 w.row(&abi::ExecutorRow {
@@ -70,6 +70,8 @@ impl Cluster {
                     first_task: *first_task,
                     last_task: *last_task,
                     slot,
+                    last_slot: abi::NONE,
+                    core: abi::NONE,
                     reserved: 0,
                     started_ms: 0,
                 });
@@ -86,7 +88,8 @@ impl Cluster {
                 first_exec,
                 n_execs,
                 flags: if t.asked { abi::TOPO_SCHEDULE } else { 0 },
-                reserved: 0,
+                user: abi::NONE,
+                ..Default::default()
             });
             first_exec += n_execs;
         }
@@ -95,11 +98,13 @@ impl Cluster {
 
     /// Runs a round; slots and outcomes by topology, and whether even says that it changed something.
     fn run(&self, max_moves: u32, row_noise: usize) -> (Vec<Vec<Option<u32>>>, Vec<u32>, bool) {
-        let mut even = Instance::builtin(saetta_even::BUILTIN, "{}", Box::new(|_, _| {})).unwrap();
+        let mut even = Instance::builtin(saetta_even::BUILTIN, "{}", Services::new(|_, _| {})).unwrap();
         let before: Vec<u32> = self.topologies.iter().flat_map(|t| t.executors.iter().map(|e| e.2.unwrap_or(abi::NONE))).collect();
         let (mut slots, mut outcome) = (before, vec![abi::OUT_KEEP; self.topologies.len()]);
-        let args = RoundArgs { reason: abi::REASON_PERIODIC, round_id: 1, seed: 0, max_moves, budget_ns: 1 << 40 };
-        let changed = even.schedule(args, &self.pack(row_noise), &mut slots, &mut outcome).unwrap();
+        let args = RoundArgs { reason: abi::REASON_PERIODIC, round_id: 1, seed: 0, max_moves, flags: 0, budget_ns: 1 << 40 };
+        let changed = even
+            .schedule(args, &self.pack(row_noise), PlanArrays { slot_of_exec: &mut slots, outcome: &mut outcome, core_of_exec: None })
+            .unwrap();
         let mut slots = slots.into_iter().map(|s| Some(s).filter(|s| *s != abi::NONE));
         let by_topology = self.topologies.iter().map(|t| slots.by_ref().take(t.executors.len()).collect()).collect();
         (by_topology, outcome, changed)

@@ -27,6 +27,15 @@ pub struct Manifest {
     /// Extensions of the host it cannot do without.
     #[serde(default)]
     pub needs: Vec<String>,
+    /// Those it makes use of where they are.
+    #[serde(default)]
+    pub wants: Vec<String>,
+    /// Rule books it says it keeps, as `storm.even/1`; the validator then checks them.
+    #[serde(default)]
+    pub claims: Vec<String>,
+    /// What it needs to be allowed, as `threads`.
+    #[serde(default)]
+    pub flags: Vec<String>,
     /// Empty upstream; a vendor with private changes to the ABI sets it.
     #[serde(default)]
     pub fork_tag: String,

@@ -69,7 +69,7 @@ struct Node<'a> {
 pub fn pack(input: &RoundInput<'_>, places: &[Places], schedule: &[bool], wall_ms: i64) -> Packed {
     assert!(places.len() == input.topologies.len() && schedule.len() == places.len(), "one entry per topology");
     let mut w = Writer::default();
-    w.row(&abi::Meta { wall_ms, reason: input.reason.code(), reserved: 0 });
+    w.row(&abi::Meta { wall_ms, reason: input.reason.code(), ..Default::default() });
 
     // Nodes: those that report, then those that only an assignment knows.
     let mut nodes: BTreeMap<&Name, Node<'_>> = BTreeMap::new();
@@ -124,6 +124,7 @@ pub fn pack(input: &RoundInput<'_>, places: &[Places], schedule: &[bool], wall_m
                 kind,
                 first_exec: executors.len() as u32,
                 n_execs: component.executors.len() as u32,
+                ..Default::default()
             });
             for id in &component.executors {
                 let slot = places[input_index].get(id).map_or(abi::NONE, |slot| slot_index[slot]);
@@ -133,6 +134,8 @@ pub fn pack(input: &RoundInput<'_>, places: &[Places], schedule: &[bool], wall_m
                     first_task: id.first,
                     last_task: id.last,
                     slot,
+                    last_slot: abi::NONE,
+                    core: abi::NONE,
                     reserved: 0,
                     started_ms: started.get(id).filter(|_| slot != abi::NONE).map_or(0, |ms| *ms as i64),
                 });
@@ -168,7 +171,8 @@ pub fn pack(input: &RoundInput<'_>, places: &[Places], schedule: &[bool], wall_m
             first_exec: first_exec as u32,
             n_execs: (executors.len() - first_exec) as u32,
             flags: if schedule[input_index] { abi::TOPO_SCHEDULE } else { 0 },
-            reserved: 0,
+            user: abi::NONE,
+            ..Default::default()
         });
         topologies.push(PackedTopology {
             input_index,
@@ -195,7 +199,8 @@ fn pack_machines(w: &mut Writer, nodes: &[Node<'_>], holder: &BTreeMap<&SlotId, 
             for node in host {
                 let id = w.text(node.id.as_str());
                 let flags = if node.alive { 0 } else { abi::NODE_GONE };
-                w.row(&abi::NodeRow { id, host: n_hosts, first_slot: slots.len() as u32, n_slots: node.slots.len() as u32, flags });
+                let (first_slot, n_slots) = (slots.len() as u32, node.slots.len() as u32);
+                w.row(&abi::NodeRow { id, host: n_hosts, first_slot, n_slots, flags, uptime_s: 0 });
                 for (port, info) in &node.slots {
                     let id = SlotId { node: node.id.clone(), port: *port };
                     let used = holder.get(&id).copied();

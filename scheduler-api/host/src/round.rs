@@ -204,7 +204,7 @@ impl Scheduler {
             _ => Helper::start(spawner, &self.options, &what)?,
         };
         let budget_ns = allowed.as_nanos().min(u128::from(u64::MAX)) as u64;
-        let args = RoundArgs { reason: input.reason.code(), round_id: input.round_id, seed: input.seed, max_moves, budget_ns };
+        let args = RoundArgs { reason: input.reason.code(), round_id: input.round_id, seed: input.seed, max_moves, flags: 0, budget_ns };
         let (slot_of_exec, outcome) = helper.round(packed, args, allowed)?;
         *place = Some(helper);
         Ok(Answer { slot_of_exec, outcome })

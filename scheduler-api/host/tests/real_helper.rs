@@ -6,7 +6,7 @@ use common::*;
 use saetta_sched_host::pack::{Places, pack};
 use saetta_sched_host::{How, Scheduler, SchedulerOptions};
 use saetta_sdk::abi;
-use saetta_sdk::call::{Instance, RoundArgs};
+use saetta_sdk::call::{Instance, PlanArrays, RoundArgs, Services};
 use std::time::Instant;
 
 #[test]
@@ -40,9 +40,9 @@ fn the_plugin_in_its_process_answers_as_the_one_linked_in() {
         let places = vec![Places::new(); 2];
         let packed = pack(input, &places, &[true, true], 0);
         let (mut slots, mut outcome) = (packed.slot_of_exec.clone(), vec![abi::OUT_KEEP; 2]);
-        let mut even = Instance::builtin(saetta_even::BUILTIN, "{}", Box::new(|_, _| {})).unwrap();
-        let args = RoundArgs { reason: 0, round_id: 1, seed: 1, max_moves: abi::NONE, budget_ns: 1 << 40 };
-        even.schedule(args, &packed.bytes, &mut slots, &mut outcome).unwrap();
+        let mut even = Instance::builtin(saetta_even::BUILTIN, "{}", Services::new(|_, _| {})).unwrap();
+        let args = RoundArgs { reason: 0, round_id: 1, seed: 1, max_moves: abi::NONE, flags: 0, budget_ns: 1 << 40 };
+        even.schedule(args, &packed.bytes, PlanArrays { slot_of_exec: &mut slots, outcome: &mut outcome, core_of_exec: None }).unwrap();
         let in_process = scheduler.round(input);
         for (t, (_, plan)) in packed.topologies.iter().zip(&in_process.topologies) {
             let linked: Places = t.executors.clone().map(|e| (packed.executors[e], packed.slots[slots[e] as usize].id.clone())).collect();

@@ -6,6 +6,7 @@
 use crate::PluginError;
 use saetta_abi as abi;
 use std::ffi::{c_char, c_void};
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 /// Bytes of error text a plugin may write; more is cut by the plugin.
@@ -24,10 +25,66 @@ pub struct Builtin {
 /// Where log lines of a plugin go: level (`abi::LOG_*`) and text.
 pub type LogSink = Box<dyn Fn(i32, &str) + Send + Sync>;
 
+/// Where reasons of a plugin go.
+pub type ExplainSink = Box<dyn Fn(&Reason) + Send + Sync>;
+
+/// Extensions a host of this version may have; whether it does is [`Services`].
+pub const HOST_EXTENSIONS: &[&str] = &[abi::EXT_EXPLAIN, abi::EXT_STATS];
+
+/// What a host offers an instance.
+pub struct Services {
+    /// Takes log lines.
+    pub log: LogSink,
+    /// Takes reasons; `None` = the host has no `saetta.explain/1`.
+    pub explain: Option<ExplainSink>,
+    /// Seconds over which measured rates are averaged; `None` = the host has no `saetta.stats/1`.
+    pub stats_window_s: Option<u32>,
+}
+
+impl Services {
+    /// A host without extensions.
+    pub fn new(log: impl Fn(i32, &str) + Send + Sync + 'static) -> Self {
+        Services { log: Box::new(log), explain: None, stats_window_s: None }
+    }
+}
+
+/// A reason as a plugin gave it, copied. Row numbers are not checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reason {
+    /// Row of the executor.
+    pub exec: u32,
+    /// Row of the slot, or `abi::NONE`.
+    pub slot: u32,
+    /// `abi::WHY_*`.
+    pub code: u32,
+    /// What the code says it is, or `abi::NONE`.
+    pub arg: u32,
+    /// Larger is better, in thousandths.
+    pub score: i64,
+    /// What the score is made of.
+    pub parts: Vec<(String, i64)>,
+    /// One line.
+    pub text: String,
+}
+
 /// What the host's C functions find behind `ctx`.
 struct Context {
     started: Instant,
-    log: LogSink,
+    services: Services,
+    stats: abi::StatsV1,
+}
+
+static EXPLAIN: abi::ExplainV1 =
+    abi::ExplainV1 { struct_size: size_of::<abi::ExplainV1>() as u32, reserved: 0, explain: Some(host_explain) };
+
+/// The plan's arrays, which the host owns.
+pub struct PlanArrays<'a> {
+    /// Filled with the current slot of each executor.
+    pub slot_of_exec: &'a mut [u32],
+    /// Filled with `abi::OUT_KEEP` for each topology.
+    pub outcome: &'a mut [u32],
+    /// Filled with `abi::NONE` for each executor; `None` = the host takes no cores.
+    pub core_of_exec: Option<&'a mut [u32]>,
 }
 
 /// One instance behind the C table.
@@ -49,6 +106,8 @@ pub struct RoundArgs {
     pub seed: u64,
     /// Running executors that may move; `abi::NONE` = no limit.
     pub max_moves: u32,
+    /// `abi::ROUND_*` bits.
+    pub flags: u32,
     /// Nanoseconds the plugin has; at 80 % `should_stop` says so. The hard limit is the host's.
     pub budget_ns: u64,
 }
@@ -60,16 +119,57 @@ unsafe extern "C" fn host_log(ctx: *mut c_void, level: i32, _: *const c_char, _:
     if msg.is_null() {
         return;
     }
-    let len = (msg_len as usize).min(LOG_TEXT_BYTES_MAX);
     // NEED: called from C with raw pointers.
     // SAFETY: `ctx` is the leaked Context of `Instance::new`; the plugin's contract is that `msg` has `msg_len` readable bytes.
-    let (context, bytes) = unsafe { (&*ctx.cast::<Context>(), std::slice::from_raw_parts(msg.cast::<u8>(), len)) };
-    let text: String = String::from_utf8_lossy(bytes).chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    (context.log)(level, &text);
+    let (context, text) = unsafe { (&*ctx.cast::<Context>(), foreign_text(msg, msg_len, LOG_TEXT_BYTES_MAX)) };
+    (context.services.log)(level, &text);
 }
 
-unsafe extern "C" fn host_extension(_: *mut c_void, _: *const c_char, _: u64) -> *const c_void {
-    std::ptr::null()
+/// Text of a plugin, cut, without control characters. NULL reads as empty.
+///
+/// # Safety
+/// `ptr` is NULL or has `len` readable bytes.
+unsafe fn foreign_text(ptr: *const c_char, len: u64, bytes_max: usize) -> String {
+    if ptr.is_null() {
+        return String::new();
+    }
+    // SAFETY: this function's contract, and no more than `len` bytes.
+    let bytes = unsafe { std::slice::from_raw_parts(ptr.cast::<u8>(), (len as usize).min(bytes_max)) };
+    String::from_utf8_lossy(bytes).chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+unsafe extern "C" fn host_extension(ctx: *mut c_void, id: *const c_char, id_len: u64) -> *const c_void {
+    // SAFETY: `ctx` is the leaked Context of `Instance::new`; the plugin's contract is that `id` has `id_len` readable bytes.
+    let (context, id) = unsafe { (&*ctx.cast::<Context>(), foreign_text(id, id_len, LOG_TEXT_BYTES_MAX)) };
+    match id.as_str() {
+        abi::EXT_EXPLAIN if context.services.explain.is_some() => (&raw const EXPLAIN).cast(),
+        abi::EXT_STATS if context.services.stats_window_s.is_some() => (&raw const context.stats).cast(),
+        _ => std::ptr::null(),
+    }
+}
+
+unsafe extern "C" fn host_explain(ctx: *mut c_void, explanation: *const abi::Explanation) {
+    // NEED: called from C with raw pointers.
+    // SAFETY: `ctx` is the leaked Context of `Instance::new`; the plugin's contract is that the explanation is complete and that all it
+    // points to has the lengths it states.
+    unsafe {
+        let (context, Some(e)) = (&*ctx.cast::<Context>(), explanation.as_ref()) else { return };
+        let Some(sink) = context.services.explain.as_ref().filter(|_| e.struct_size as usize >= size_of::<abi::Explanation>()) else {
+            return;
+        };
+        let n_parts = if e.parts.is_null() { 0 } else { e.n_parts.min(abi::SCORE_PARTS_MAX) as usize };
+        let parts = if n_parts == 0 { &[] } else { std::slice::from_raw_parts(e.parts, n_parts) };
+        let text_max = abi::EXPLAIN_TEXT_BYTES_MAX as usize;
+        sink(&Reason {
+            exec: e.exec,
+            slot: e.slot,
+            code: e.code,
+            arg: e.arg,
+            score: e.score,
+            parts: parts.iter().map(|p| (foreign_text(p.name, p.name_len, text_max), p.value)).collect(),
+            text: foreign_text(e.text, e.text_len, text_max),
+        });
+    }
 }
 
 unsafe extern "C" fn host_now(ctx: *mut c_void) -> u64 {
@@ -99,11 +199,35 @@ fn error_text(code: i32, err: &abi::Err, buf: &[u8]) -> PluginError {
     PluginError { code, text: if said.is_empty() { "it gave no reason".to_owned() } else { said } }
 }
 
+/// Bytes of a call that fills an `Out`: asked with little room first, then with what it takes.
+fn read_out(bytes_max: u64, f: impl Fn(*mut abi::Out) -> i32) -> Result<Vec<u8>, PluginError> {
+    let mut bytes = vec![0u8; 4096];
+    loop {
+        let size = size_of::<abi::Out>() as u32;
+        let mut out = abi::Out { struct_size: size, reserved: 0, buf: bytes.as_mut_ptr(), cap: bytes.len() as u64, len: 0 };
+        let code = f(&mut out);
+        let room = bytes.len() as u64;
+        match code {
+            abi::OK if out.len <= room => {
+                bytes.truncate(out.len as usize);
+                return Ok(bytes);
+            }
+            abi::E_NO_MEMORY if out.len > room && out.len <= bytes_max => bytes.resize(out.len as usize, 0),
+            code => {
+                return Err(PluginError {
+                    code: code.min(abi::E_INTERNAL),
+                    text: format!("it wants to write {} bytes, at most {bytes_max}", out.len),
+                });
+            }
+        }
+    }
+}
+
 impl Instance {
     /// Makes an instance of a linked-in scheduler.
-    pub fn builtin(builtin: Builtin, config: &str, log: LogSink) -> Result<Self, PluginError> {
+    pub fn builtin(builtin: Builtin, config: &str, services: Services) -> Result<Self, PluginError> {
         // SAFETY: `entry` was made by `export_scheduler!` in this program, so it keeps the contract.
-        unsafe { Self::new(builtin.entry, builtin.id, config, log) }
+        unsafe { Self::new(builtin.entry, builtin.id, config, services) }
     }
 
     /// Makes an instance from an entry function. The host table and its context are leaked: they live as long as the process,
@@ -111,8 +235,12 @@ impl Instance {
     ///
     /// # Safety
     /// `entry` follows the scheduler ABI. Nothing can check that: a wrong one is why this runs in a helper process.
-    pub unsafe fn new(entry: abi::EntryFn, name: &str, config: &str, log: LogSink) -> Result<Self, PluginError> {
-        let context: &'static Context = Box::leak(Box::new(Context { started: Instant::now(), log }));
+    pub unsafe fn new(entry: abi::EntryFn, name: &str, config: &str, services: Services) -> Result<Self, PluginError> {
+        /// A plugin may remember the host between entry and create in one place for the whole process.
+        static ENTERING: Mutex<()> = Mutex::new(());
+        let _entering = ENTERING.lock().unwrap_or_else(PoisonError::into_inner);
+        let stats = abi::StatsV1 { struct_size: size_of::<abi::StatsV1>() as u32, window_s: services.stats_window_s.unwrap_or(0) };
+        let context: &'static Context = Box::leak(Box::new(Context { started: Instant::now(), services, stats }));
         let host: &'static abi::Host = Box::leak(Box::new(abi::Host {
             struct_size: size_of::<abi::Host>() as u32,
             abi_major: abi::ABI_MAJOR,
@@ -169,10 +297,92 @@ impl Instance {
         Ok(Instance { plugin, instance, context })
     }
 
-    /// Runs one round. `slot_of_exec` and `outcome` arrive filled with the current placement and [`abi::OUT_KEEP`].
-    /// On `Err` their content means nothing. True = the plugin says that it changed something.
-    pub fn schedule(&mut self, args: RoundArgs, snap: &[u8], slot_of_exec: &mut [u32], outcome: &mut [u32]) -> Result<bool, PluginError> {
+    /// Runs one round. On `Err` the content of the arrays means nothing. True = the plugin says that it changed something.
+    pub fn schedule(&mut self, args: RoundArgs, snap: &[u8], plan: PlanArrays<'_>) -> Result<bool, PluginError> {
         let schedule = self.plugin.schedule.expect("checked in new");
+        let core_of_exec = plan.core_of_exec.map_or(std::ptr::null_mut(), |cores| {
+            assert_eq!(cores.len(), plan.slot_of_exec.len(), "one core for each executor");
+            cores.as_mut_ptr()
+        });
+        let mut plan = abi::Plan {
+            struct_size: size_of::<abi::Plan>() as u32,
+            n_execs: plan.slot_of_exec.len() as u32,
+            slot_of_exec: plan.slot_of_exec.as_mut_ptr(),
+            n_topologies: plan.outcome.len() as u32,
+            reserved: 0,
+            outcome: plan.outcome.as_mut_ptr(),
+            core_of_exec,
+        };
+        let instance = self.instance;
+        // SAFETY: `instance` was made by this plugin's create and is used by one thread (`&mut self`); all arguments live until the
+        // call returns.
+        self.in_round(args, snap, |round, err| unsafe { schedule(instance, round, &mut plan, err) })
+    }
+
+    /// Lets a plugin with `saetta.node_health/1` mark nodes; `None` = it has none. `flags_of_node` arrives with the flags of the snapshot.
+    pub fn judge(&mut self, args: RoundArgs, snap: &[u8], flags_of_node: &mut [u32]) -> Option<Result<bool, PluginError>> {
+        // SAFETY: the registry states this table for this id.
+        let table = unsafe { self.extension::<abi::NodeHealthV1>(abi::EXT_NODE_HEALTH) }?;
+        let judge = table.health?;
+        let size = size_of::<abi::Health>() as u32;
+        let mut health = abi::Health { struct_size: size, n_nodes: flags_of_node.len() as u32, flags_of_node: flags_of_node.as_mut_ptr() };
+        let instance = self.instance;
+        // SAFETY: as in `schedule`.
+        Some(self.in_round(args, snap, |round, err| unsafe { judge(instance, round, &mut health, err) }))
+    }
+
+    /// What a plugin with `saetta.state/1` wants to find again; `None` = it has no memory.
+    pub fn save(&mut self) -> Option<Result<Vec<u8>, PluginError>> {
+        // SAFETY: the registry states this table for this id.
+        let save = unsafe { self.extension::<abi::StateV1>(abi::EXT_STATE) }?.save?;
+        let instance = self.instance;
+        // SAFETY: `instance` was made by this plugin's create and is used by one thread; `out` lives until the call returns.
+        Some(read_out(abi::STATE_BYTES_MAX, |out| unsafe { save(instance, out) }))
+    }
+
+    /// Gives a plugin with `saetta.state/1` back what it saved; nothing happens without.
+    pub fn restore(&mut self, bytes: &[u8]) -> Result<(), PluginError> {
+        // SAFETY: the registry states this table for this id.
+        let Some(restore) = (unsafe { self.extension::<abi::StateV1>(abi::EXT_STATE) }).and_then(|t| t.restore) else { return Ok(()) };
+        let mut buf = [0; ERR_TEXT_BYTES_MAX];
+        let mut err = error_room(&mut buf);
+        // SAFETY: `instance` was made by this plugin's create and is used by one thread; all arguments live until the call returns.
+        match unsafe { restore(self.instance, bytes.as_ptr(), bytes.len() as u64, &mut err) } {
+            abi::OK => Ok(()),
+            code => Err(error_text(code, &err, &buf)),
+        }
+    }
+
+    /// JSON schema and configuration in force of a plugin with `saetta.config/1`; `None` = it does not tell.
+    pub fn config(&mut self) -> Option<Result<(String, String), PluginError>> {
+        // SAFETY: the registry states this table for this id.
+        let table = unsafe { self.extension::<abi::ConfigV1>(abi::EXT_CONFIG) }?;
+        let (effective, instance) = (table.effective?, self.instance);
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        // SAFETY: functions of this plugin's table, `out` lives until the call returns, the instance is used by one thread.
+        let schema = table.schema.map_or(Ok(Vec::new()), |schema| read_out(abi::STATE_BYTES_MAX, |out| unsafe { schema(out) }));
+        // SAFETY: the same.
+        let effective = read_out(abi::STATE_BYTES_MAX, |out| unsafe { effective(instance, out) });
+        Some(schema.and_then(|schema| effective.map(|effective| (text(schema), text(effective)))))
+    }
+
+    /// A table of the plugin. One that is shorter than ours is not used.
+    ///
+    /// # Safety
+    /// `T` is the struct the registry states for `id`; it begins with its size.
+    unsafe fn extension<T>(&self, id: &str) -> Option<&'static T> {
+        let get = self.plugin.get_extension?;
+        // SAFETY: the plugin's function with a text that is valid for the call.
+        let table = unsafe { get(id.as_ptr().cast(), id.len() as u64) };
+        if table.is_null() {
+            return None;
+        }
+        // SAFETY: not null; the contract says that the table begins with its size and lives for ever.
+        unsafe { (table.cast::<u32>().read() as usize >= size_of::<T>()).then(|| &*table.cast::<T>()) }
+    }
+
+    /// Calls `f` with a round and room for an error, and reads what it returns.
+    fn in_round(&self, args: RoundArgs, snap: &[u8], f: impl FnOnce(*const abi::Round, *mut abi::Err) -> i32) -> Result<bool, PluginError> {
         let now_ns = self.context.started.elapsed().as_nanos() as u64;
         let stop = StopAt { context: self.context, at_ns: now_ns.saturating_add(args.budget_ns / 100 * STOP_AT_PERCENT) };
         let round = abi::Round {
@@ -187,26 +397,16 @@ impl Instance {
             ctx: (&raw const stop).cast_mut().cast(),
             should_stop: Some(should_stop),
             max_moves: args.max_moves,
-            flags: 0,
-        };
-        let mut plan = abi::Plan {
-            struct_size: size_of::<abi::Plan>() as u32,
-            n_execs: slot_of_exec.len() as u32,
-            slot_of_exec: slot_of_exec.as_mut_ptr(),
-            n_topologies: outcome.len() as u32,
-            reserved: 0,
-            outcome: outcome.as_mut_ptr(),
+            flags: args.flags,
         };
         let mut buf = [0; ERR_TEXT_BYTES_MAX];
         let mut err = error_room(&mut buf);
-        // SAFETY: `instance` was made by this plugin's create and is used by one thread (`&mut self`); all arguments live until the
-        // call returns.
-        let code = unsafe { schedule(self.instance, &round, &mut plan, &mut err) };
+        let code = f(&round, &mut err);
         match code {
             abi::OK => Ok(true),
             abi::OK_NO_CHANGE => Ok(false),
             code if code < 0 => Err(error_text(code, &err, &buf)),
-            code => Err(PluginError { code: abi::E_INTERNAL, text: format!("schedule returned {code}, which is no code of the ABI") }),
+            code => Err(PluginError { code: abi::E_INTERNAL, text: format!("it returned {code}, which is no code of the ABI") }),
         }
     }
 }

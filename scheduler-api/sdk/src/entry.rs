@@ -4,7 +4,7 @@
 //! that turns a panic into an error code and a poisoned instance.
 
 use crate::call::Builtin;
-use crate::{CreateCx, Plan, PluginError, Round, Scheduler, Snapshot, Verdict};
+use crate::{CreateCx, Explanation, Health, Memory, NodeHealth, Plan, PluginError, Round, Scheduler, Snapshot, Verdict};
 use saetta_abi as abi;
 use std::any::Any;
 use std::ffi::{c_char, c_void};
@@ -15,11 +15,19 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 struct Guarded<S> {
     /// True after a panic: the state may be half changed, so every later call answers `E_PANIC`.
     poisoned: bool,
+    host: HostSide,
     scheduler: S,
 }
 
-/// The host's table, for log lines. One per process: the host's lives as long as the process, and every host of a process
-/// passes an equally long-lived one.
+/// What an instance uses of its host. The tables live as long as the process.
+#[derive(Clone, Copy)]
+struct HostSide {
+    host: &'static abi::Host,
+    explain: Option<abi::ExplainFn>,
+}
+
+/// The host's table between entry and create. A process of its own has one host; where several meet in one process (tests), each
+/// calls the two under a lock (`call.rs`).
 static HOST: AtomicPtr<abi::Host> = AtomicPtr::new(std::ptr::null_mut());
 
 /// The table entry for a program that links `S` in.
@@ -49,7 +57,7 @@ pub unsafe fn export<S: Scheduler>(host: *const abi::Host, plugin: *mut abi::Plu
     if (host_size as usize) < size_of::<abi::Host>() {
         return abi::E_UNSUPPORTED;
     }
-    // Release: pairs with the Acquire in `log`; the table was complete before the host passed it.
+    // Release: pairs with the Acquire in `host_side`; the table was complete before the host passed it.
     HOST.store(host.cast_mut(), Ordering::Release);
     let n = (out_size as usize).min(size_of::<abi::Plugin>());
     let mine = abi::Plugin {
@@ -61,7 +69,7 @@ pub unsafe fn export<S: Scheduler>(host: *const abi::Host, plugin: *mut abi::Plu
         create: Some(create::<S>),
         destroy: Some(destroy::<S>),
         schedule: Some(schedule::<S>),
-        get_extension: Some(get_extension),
+        get_extension: Some(get_extension::<S>),
     };
     // NEED: the host's struct may be shorter or longer than ours; only the common part may be written.
     // SAFETY: `n` is at most the size of `mine` and at most what the host says it owns; the two do not overlap.
@@ -69,24 +77,57 @@ pub unsafe fn export<S: Scheduler>(host: *const abi::Host, plugin: *mut abi::Plu
     abi::OK
 }
 
-unsafe extern "C" fn get_extension(_id: *const c_char, _id_len: u64) -> *const c_void {
-    std::ptr::null()
+unsafe extern "C" fn get_extension<S: Scheduler>(id: *const c_char, id_len: u64) -> *const c_void {
+    // SAFETY: the contract: `id` has `id_len` readable bytes during the call.
+    let id = unsafe { text(id, id_len) };
+    S::EXTENSIONS.iter().find(|e| e.id() == id).map_or(std::ptr::null(), |e| e.table())
 }
 
-fn log(level: i32, text: &str) {
-    // Acquire: pairs with the Release in `export`.
-    let host = HOST.load(Ordering::Acquire);
-    if host.is_null() {
-        return;
+impl HostSide {
+    /// The host that called the entry last, and what it has. Inside create, as the contract wants.
+    fn get() -> Option<Self> {
+        // Acquire: pairs with the Release in `export`.
+        let host = HOST.load(Ordering::Acquire);
+        // NEED: the host's table comes as a raw pointer.
+        // SAFETY: NULL, or `export` checked that it is at least as long as ours, and the contract says that it lives as long as the process.
+        let host: &'static abi::Host = unsafe { host.as_ref() }?;
+        let id = abi::EXT_EXPLAIN;
+        // SAFETY: the host's function with the host's context and a text that is valid for the call.
+        let table = host.get_extension.map(|f| unsafe { f(host.ctx, id.as_ptr().cast(), id.len() as u64) });
+        // SAFETY: NULL, or the table the registry states for this id, which lives as long as the process.
+        let table = unsafe { table.and_then(|t| t.cast::<abi::ExplainV1>().as_ref()) };
+        let explain = table.filter(|t| t.struct_size as usize >= size_of::<abi::ExplainV1>()).and_then(|t| t.explain);
+        Some(HostSide { host, explain })
     }
-    // NEED: the host's log is a C function.
-    // SAFETY: `export` checked that the table is at least as long as ours, and it lives as long as the process; texts are valid
-    // for the call, which is all the contract asks.
-    unsafe {
-        if let Some(f) = (*host).log {
+
+    fn log(&self, level: i32, text: &str) {
+        if let Some(f) = self.host.log {
             let target = "scheduler";
-            f((*host).ctx, level, target.as_ptr().cast(), target.len() as u64, text.as_ptr().cast(), text.len() as u64);
+            // NEED: the host's log is a C function.
+            // SAFETY: the host's function with the host's context; texts are valid for the call, which is all the contract asks.
+            unsafe { f(self.host.ctx, level, target.as_ptr().cast(), target.len() as u64, text.as_ptr().cast(), text.len() as u64) };
         }
+    }
+
+    fn explain(&self, e: &Explanation<'_>) {
+        let Some(f) = self.explain else { return };
+        let part = |(name, value): &(&str, i64)| abi::ScorePart { name: name.as_ptr().cast(), name_len: name.len() as u64, value: *value };
+        let parts: Vec<abi::ScorePart> = e.parts.iter().take(abi::SCORE_PARTS_MAX as usize).map(part).collect();
+        let raw = abi::Explanation {
+            struct_size: size_of::<abi::Explanation>() as u32,
+            exec: e.exec.0,
+            slot: e.slot.map_or(abi::NONE, |s| s.0),
+            code: e.code,
+            arg: e.arg.unwrap_or(abi::NONE),
+            n_parts: parts.len() as u32,
+            score: e.score,
+            parts: parts.as_ptr(),
+            text: e.text.as_ptr().cast(),
+            text_len: e.text.len() as u64,
+        };
+        // NEED: the host's function is C.
+        // SAFETY: the host's function with the host's context; everything `raw` points to outlives the call, and the host copies.
+        unsafe { f(self.host.ctx, &raw) };
     }
 }
 
@@ -140,11 +181,12 @@ unsafe extern "C" fn create<S: Scheduler>(args: *const abi::Create, instance: *m
         // NEED: arguments come as raw pointers.
         // SAFETY: not null; the contract says texts are valid until the call returns, and they are not kept.
         let cx = unsafe { CreateCx { name: text((*args).name, (*args).name_len), config: text((*args).config, (*args).config_len) } };
-        S::create(&cx)
+        let host = HostSide::get().ok_or_else(|| PluginError::internal("create was called before the entry"))?;
+        Ok(Guarded { poisoned: false, host, scheduler: S::create(&cx)? })
     });
     match made {
-        Ok(Ok(scheduler)) => {
-            let guarded = Box::new(Guarded { poisoned: false, scheduler });
+        Ok(Ok(guarded)) => {
+            let guarded = Box::new(guarded);
             // SAFETY: not null (above); the host owns the pointer-sized place.
             unsafe { *instance = Box::into_raw(guarded).cast() };
             abi::OK
@@ -174,57 +216,24 @@ unsafe fn slice_mut<'a>(ptr: *mut u32, len: u32) -> &'a mut [u32] {
     unsafe { std::slice::from_raw_parts_mut(ptr, len as usize) }
 }
 
-unsafe extern "C" fn schedule<S: Scheduler>(
+/// Runs `f` on an instance that is well: a panic in it becomes [`abi::E_PANIC`] and poisons the instance.
+///
+/// # Safety
+/// `instance` is NULL or was made by `create` for the same S, and no other call uses it.
+unsafe fn guarded<S: Scheduler>(
     instance: *mut c_void,
-    round: *const abi::Round,
-    plan: *mut abi::Plan,
     err: *mut abi::Err,
+    f: impl FnOnce(&mut S, &HostSide) -> Result<Verdict, PluginError>,
 ) -> i32 {
-    if instance.is_null() || round.is_null() || plan.is_null() {
+    if instance.is_null() {
         return abi::E_INTERNAL;
     }
-    // NEED: the C call hands over raw pointers.
-    // SAFETY: not null (above); `create` made the instance for the same S and the contract says that no two calls overlap; round and
-    // plan are valid until the call returns.
-    let (guarded, round, plan) = unsafe { (&mut *instance.cast::<Guarded<S>>(), &*round, &mut *plan) };
+    // SAFETY: not null, and this function's contract.
+    let guarded = unsafe { &mut *instance.cast::<Guarded<S>>() };
     if guarded.poisoned {
         return report(err, &PluginError { code: abi::E_PANIC, text: "the instance is poisoned by an earlier panic".into() });
     }
-    if (round.struct_size as usize) < size_of::<abi::Round>() || (plan.struct_size as usize) < size_of::<abi::Plan>() {
-        return report(err, &PluginError { code: abi::E_UNSUPPORTED, text: "the host's structs are shorter than version 1.0".into() });
-    }
-    let outcome = catch_unwind(AssertUnwindSafe(|| {
-        // SAFETY: the contract: `snap` has `snap_len` readable bytes that do not change during the call, the plan's arrays have the
-        // lengths stated and are the plugin's alone during the call.
-        let (bytes, slot_of_exec, outcome) = unsafe {
-            (
-                std::slice::from_raw_parts(round.snap, round.snap_len as usize),
-                slice_mut(plan.slot_of_exec, plan.n_execs),
-                slice_mut(plan.outcome, plan.n_topologies),
-            )
-        };
-        let snapshot = Snapshot::new(bytes)?;
-        if snapshot.executors().len() != slot_of_exec.len() || snapshot.topologies().len() != outcome.len() {
-            return Err(PluginError { code: abi::E_BAD_SNAPSHOT, text: "the plan's arrays do not match the snapshot".into() });
-        }
-        let should_stop = || match round.should_stop {
-            // SAFETY: the host's function with the host's own context.
-            Some(f) => unsafe { f(round.ctx) != 0 },
-            None => false,
-        };
-        let mut safe_plan = Plan::new(slot_of_exec, outcome, snapshot.slots().len() as u32);
-        let safe_round = Round {
-            snapshot,
-            reason: round.reason,
-            round_id: round.round_id,
-            seed: round.seed,
-            max_moves: Some(round.max_moves).filter(|m| *m != abi::NONE),
-            should_stop: &should_stop,
-            log: &log,
-        };
-        guarded.scheduler.schedule(&safe_round, &mut safe_plan)
-    }));
-    match outcome {
+    match catch_unwind(AssertUnwindSafe(|| f(&mut guarded.scheduler, &guarded.host))) {
         Ok(Ok(Verdict::Done)) => abi::OK,
         Ok(Ok(Verdict::NoChange)) => abi::OK_NO_CHANGE,
         Ok(Err(e)) => report(err, &e),
@@ -232,5 +241,180 @@ unsafe extern "C" fn schedule<S: Scheduler>(
             guarded.poisoned = true;
             report(err, &PluginError { code: abi::E_PANIC, text: panic_text(&*payload) })
         }
+    }
+}
+
+fn too_short() -> PluginError {
+    PluginError { code: abi::E_UNSUPPORTED, text: "the host's structs are shorter than version 1.0".into() }
+}
+
+/// Calls `f` with the checked form of a round.
+///
+/// # Safety
+/// `round` is valid until the call returns, and so is what it points to; the snapshot does not change meanwhile.
+unsafe fn with_round<T>(
+    round: *const abi::Round,
+    host: &HostSide,
+    f: impl FnOnce(&Round<'_>) -> Result<T, PluginError>,
+) -> Result<T, PluginError> {
+    // SAFETY: this function's contract.
+    let raw = unsafe { round.as_ref() }.ok_or_else(|| PluginError::internal("the round is NULL"))?;
+    if (raw.struct_size as usize) < size_of::<abi::Round>() {
+        return Err(too_short());
+    }
+    // SAFETY: the contract: `snap` has `snap_len` readable bytes that do not change during the call.
+    let bytes = unsafe { std::slice::from_raw_parts(raw.snap, raw.snap_len as usize) };
+    let should_stop = || match raw.should_stop {
+        // SAFETY: the host's function with the host's own context.
+        Some(f) => unsafe { f(raw.ctx) != 0 },
+        None => false,
+    };
+    let log = |level: i32, text: &str| host.log(level, text);
+    let explain = |e: &Explanation<'_>| host.explain(e);
+    let wanted = raw.flags & abi::ROUND_EXPLAIN != 0 && host.explain.is_some();
+    f(&Round {
+        snapshot: Snapshot::new(bytes)?,
+        reason: raw.reason,
+        round_id: raw.round_id,
+        seed: raw.seed,
+        max_moves: Some(raw.max_moves).filter(|m| *m != abi::NONE),
+        may_preempt: raw.flags & abi::ROUND_MAY_PREEMPT != 0,
+        explain: if wanted { Some(&explain) } else { None },
+        should_stop: &should_stop,
+        log: &log,
+    })
+}
+
+unsafe extern "C" fn schedule<S: Scheduler>(
+    instance: *mut c_void,
+    round: *const abi::Round,
+    plan: *mut abi::Plan,
+    err: *mut abi::Err,
+) -> i32 {
+    let run = |scheduler: &mut S, host: &HostSide| {
+        // NEED: the C call hands over raw pointers.
+        // SAFETY: NULL, or the contract: the plan is valid until the call returns and nobody else touches it.
+        let plan = unsafe { plan.as_mut() }.ok_or_else(|| PluginError::internal("the plan is NULL"))?;
+        if (plan.struct_size as usize) < size_of::<abi::Plan>() {
+            return Err(too_short());
+        }
+        let n_core_words = if plan.core_of_exec.is_null() { 0 } else { plan.n_execs };
+        // SAFETY: the contract: the plan's arrays have the lengths stated and are the plugin's alone during the call.
+        let (slot_of_exec, outcome, core_of_exec) = unsafe {
+            (
+                slice_mut(plan.slot_of_exec, plan.n_execs),
+                slice_mut(plan.outcome, plan.n_topologies),
+                slice_mut(plan.core_of_exec, n_core_words),
+            )
+        };
+        // SAFETY: the contract of schedule is that of `with_round`.
+        unsafe {
+            with_round(round, host, |round| {
+                let s = &round.snapshot;
+                if s.executors().len() != slot_of_exec.len() || s.topologies().len() != outcome.len() {
+                    return Err(PluginError { code: abi::E_BAD_SNAPSHOT, text: "the plan's arrays do not match the snapshot".into() });
+                }
+                let (n_slots, n_cores) = (s.slots().len() as u32, s.cores().len() as u32);
+                scheduler.schedule(round, &mut Plan { slot_of_exec, outcome, core_of_exec, n_slots, n_cores })
+            })
+        }
+    };
+    // SAFETY: the contract: `create` made the instance for the same S, and no two calls overlap.
+    unsafe { guarded::<S>(instance, err, run) }
+}
+
+/// [`abi::HealthFn`] of a scheduler that judges nodes.
+pub unsafe extern "C" fn health<S: NodeHealth>(
+    instance: *mut c_void,
+    round: *const abi::Round,
+    health: *mut abi::Health,
+    err: *mut abi::Err,
+) -> i32 {
+    let run = |scheduler: &mut S, host: &HostSide| {
+        // NEED: the C call hands over raw pointers.
+        // SAFETY: NULL, or the contract: valid until the call returns and nobody else touches it.
+        let health = unsafe { health.as_mut() }.ok_or_else(|| PluginError::internal("the answer is NULL"))?;
+        if (health.struct_size as usize) < size_of::<abi::Health>() {
+            return Err(too_short());
+        }
+        // SAFETY: the contract: as many words as stated, the plugin's alone during the call.
+        let flags = unsafe { slice_mut(health.flags_of_node, health.n_nodes) };
+        // SAFETY: the contract of health is that of `with_round`.
+        unsafe {
+            with_round(round, host, |round| {
+                if round.snapshot.nodes().len() != flags.len() {
+                    return Err(PluginError { code: abi::E_BAD_SNAPSHOT, text: "the answer's length does not match the snapshot".into() });
+                }
+                scheduler.judge(round, &mut Health { flags })
+            })
+        }
+    };
+    // SAFETY: the contract: `create` made the instance for the same S, and no two calls overlap.
+    unsafe { guarded::<S>(instance, err, run) }
+}
+
+/// Writes bytes where the host wants them.
+///
+/// # Safety
+/// `out` is NULL or a complete `Out` of the host, whose `buf` has `cap` writable bytes.
+unsafe fn write_out(out: *mut abi::Out, bytes: &[u8]) -> i32 {
+    // SAFETY: this function's contract.
+    let Some(out) = (unsafe { out.as_mut() }).filter(|o| o.struct_size as usize >= size_of::<abi::Out>()) else { return abi::E_INTERNAL };
+    out.len = bytes.len() as u64;
+    if out.len > out.cap || out.buf.is_null() {
+        return abi::E_NO_MEMORY;
+    }
+    // SAFETY: `bytes` fits into the `cap` bytes at `buf`, which are the host's and cannot overlap it.
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), out.buf, bytes.len()) };
+    abi::OK
+}
+
+/// [`abi::SaveFn`] of a scheduler with a memory.
+pub unsafe extern "C" fn save<S: Memory>(instance: *mut c_void, out: *mut abi::Out) -> i32 {
+    let mut bytes = Vec::new();
+    let run = |scheduler: &mut S, _: &HostSide| {
+        bytes = scheduler.save();
+        Ok(Verdict::Done)
+    };
+    // SAFETY: the contract: `create` made the instance for the same S, and no two calls overlap.
+    match unsafe { guarded::<S>(instance, std::ptr::null_mut(), run) } {
+        // SAFETY: the contract of save is that of `write_out`.
+        abi::OK => unsafe { write_out(out, &bytes) },
+        code => code,
+    }
+}
+
+/// [`abi::RestoreFn`] of a scheduler with a memory.
+pub unsafe extern "C" fn restore<S: Memory>(instance: *mut c_void, bytes: *const u8, len: u64, err: *mut abi::Err) -> i32 {
+    let run = |scheduler: &mut S, _: &HostSide| {
+        // SAFETY: the contract: `bytes` has `len` readable bytes during the call; NULL is read as none.
+        let bytes = if bytes.is_null() { &[] } else { unsafe { std::slice::from_raw_parts(bytes, len as usize) } };
+        scheduler.restore(bytes).map(|()| Verdict::Done)
+    };
+    // SAFETY: the contract: `create` made the instance for the same S, and no two calls overlap.
+    unsafe { guarded::<S>(instance, err, run) }
+}
+
+/// [`abi::SchemaFn`] of a scheduler that tells its configuration.
+pub unsafe extern "C" fn schema<S: crate::extension::Configured>(out: *mut abi::Out) -> i32 {
+    match catch_unwind(S::schema) {
+        // SAFETY: the contract of schema is that of `write_out`.
+        Ok(text) => unsafe { write_out(out, text.as_bytes()) },
+        Err(_) => abi::E_PANIC,
+    }
+}
+
+/// [`abi::EffectiveFn`] of a scheduler that tells its configuration.
+pub unsafe extern "C" fn effective<S: crate::extension::Configured>(instance: *mut c_void, out: *mut abi::Out) -> i32 {
+    let mut text = String::new();
+    let run = |scheduler: &mut S, _: &HostSide| {
+        text = scheduler.effective();
+        Ok(Verdict::Done)
+    };
+    // SAFETY: the contract: `create` made the instance for the same S, and no two calls overlap.
+    match unsafe { guarded::<S>(instance, std::ptr::null_mut(), run) } {
+        // SAFETY: the contract of effective is that of `write_out`.
+        abi::OK => unsafe { write_out(out, text.as_bytes()) },
+        code => code,
     }
 }

@@ -24,17 +24,27 @@ pub mod call;
 #[doc(hidden)]
 #[expect(unsafe_code, reason = "the plugin's side of the C table: raw pointers from the host become checked references")]
 pub mod entry;
+pub mod extension;
 #[doc(hidden)]
 pub mod note;
 pub mod snapshot;
+pub mod testing;
+pub mod usage;
+mod writer;
 
+pub use extension::{Explanation, Extension, Health, Memory, NodeHealth};
 pub use saetta_abi as abi;
-pub use snapshot::{CompId, ExecId, HostId, NodeId, Rows, SlotId, Snapshot, SnapshotError, TopoId};
+pub use snapshot::{
+    Amounts, BlockId, CompId, CoreId, EdgeId, ExecId, HostId, KindId, NodeId, RackId, Rate, Rows, SlotId, Snapshot, SnapshotError, TopoId,
+    UserId,
+};
 
 use std::fmt;
 
 /// A scheduler. One instance per helper process, called on one thread.
 pub trait Scheduler: Sized + Send + 'static {
+    /// What it has beyond a scheduler, as `&[Extension::memory::<Self>()]`.
+    const EXTENSIONS: &'static [Extension] = &[];
     /// Makes an instance from its configuration.
     fn create(cx: &CreateCx<'_>) -> Result<Self, PluginError>;
     /// Decides. The plan arrives filled with the current placement; what is not written stays.
@@ -93,8 +103,8 @@ impl std::error::Error for PluginError {}
 
 /// The name of a return code, as `E_PANIC`.
 pub fn code_name(code: i32) -> String {
-    let named = abi::CONSTANTS.iter().find(|(name, value)| *value == i64::from(code) && (name.starts_with("E_") || name.starts_with("OK")));
-    named.map_or_else(|| format!("code {code}"), |(name, _)| (*name).to_owned())
+    let named = abi::CONSTANTS.iter().find(|c| c.value == i64::from(code) && (c.name.starts_with("E_") || c.name.starts_with("OK")));
+    named.map_or_else(|| format!("code {code}"), |c| c.name.to_owned())
 }
 
 /// What is asked in one round.
@@ -109,6 +119,9 @@ pub struct Round<'a> {
     pub seed: u64,
     /// Running executors that may move; `None` = no limit.
     pub max_moves: Option<u32>,
+    /// Executors of topologies with lower priority may be freed.
+    pub may_preempt: bool,
+    pub(crate) explain: Option<&'a dyn Fn(&Explanation<'_>)>,
     pub(crate) should_stop: &'a dyn Fn() -> bool,
     pub(crate) log: &'a dyn Fn(i32, &str),
 }
@@ -117,6 +130,16 @@ impl Round<'_> {
     /// True when the plugin should return its best plan so far. Cheap.
     pub fn should_stop(&self) -> bool {
         (self.should_stop)()
+    }
+    /// True when somebody waits for reasons: worth the work of computing runners-up.
+    pub fn wants_reasons(&self) -> bool {
+        self.explain.is_some()
+    }
+    /// Says why an executor is in a slot or in none. Does nothing unless [`Round::wants_reasons`].
+    pub fn explain(&self, explanation: &Explanation<'_>) {
+        if let Some(explain) = self.explain {
+            explain(explanation);
+        }
     }
     /// One line into the leader's log, level info.
     pub fn info(&self, text: &str) {
@@ -139,22 +162,26 @@ pub enum Outcome {
     Partial,
     /// Nothing can be placed.
     Unschedulable,
+    /// It waits for something; ask again.
+    Waiting,
+    /// This scheduler can never place it.
+    Invalid,
 }
 
-/// The answer: the host's own array, filled with the current placement.
+/// The answer: the host's own arrays, filled with the current placement.
 pub struct Plan<'a> {
     slot_of_exec: &'a mut [u32],
     outcome: &'a mut [u32],
+    /// Empty where the host takes no cores.
+    core_of_exec: &'a mut [u32],
     n_slots: u32,
+    n_cores: u32,
 }
 
 impl<'a> Plan<'a> {
-    pub(crate) fn new(slot_of_exec: &'a mut [u32], outcome: &'a mut [u32], n_slots: u32) -> Self {
-        Plan { slot_of_exec, outcome, n_slots }
-    }
     /// Where an executor is by the plan so far.
     pub fn slot_of(&self, exec: ExecId) -> Option<SlotId> {
-        Some(self.slot_of_exec[exec.index()]).filter(|s| *s != abi::NONE).map(SlotId)
+        SlotId::some(self.slot_of_exec[exec.index()])
     }
     /// Places or moves an executor. Panics for a slot that is not in the snapshot.
     pub fn place(&mut self, exec: ExecId, slot: SlotId) {
@@ -165,6 +192,18 @@ impl<'a> Plan<'a> {
     pub fn free(&mut self, exec: ExecId) {
         self.slot_of_exec[exec.index()] = abi::NONE;
     }
+    /// True when the host takes cores; else [`Plan::core`] does nothing.
+    pub fn takes_cores(&self) -> bool {
+        !self.core_of_exec.is_empty()
+    }
+    /// Puts an executor on one of its slot's cores; without it Saetta chooses one. It holds for this plan only: a scheduler that wants
+    /// an executor to stay on its core says so in each round. Panics for a core that is not in the snapshot.
+    pub fn core(&mut self, exec: ExecId, core: CoreId) {
+        if self.takes_cores() {
+            assert!(core.0 < self.n_cores, "core {} is not in the snapshot, which has {}", core.0, self.n_cores);
+            self.core_of_exec[exec.index()] = core.0;
+        }
+    }
     /// Says what became of a topology.
     pub fn outcome(&mut self, topology: TopoId, outcome: Outcome) {
         self.outcome[topology.index()] = match outcome {
@@ -172,6 +211,8 @@ impl<'a> Plan<'a> {
             Outcome::Scheduled => abi::OUT_SCHEDULED,
             Outcome::Partial => abi::OUT_PARTIAL,
             Outcome::Unschedulable => abi::OUT_UNSCHEDULABLE,
+            Outcome::Waiting => abi::OUT_WAITING,
+            Outcome::Invalid => abi::OUT_INVALID_TOPOLOGY,
         };
     }
 }
@@ -181,9 +222,20 @@ impl<'a> Plan<'a> {
 ///
 /// The crate's `Cargo.toml` says `crate-type = ["cdylib", "rlib"]`. The crate itself may `#![forbid(unsafe_code)]`.
 /// One exported scheduler per crate; a program can link at most one in, since the symbol is the same for all.
+///
+/// After the id, in this order and each only where there is something to say: `claims = ["storm.even/1"]` (rule books it keeps, which
+/// `saetta scheduler validate` then checks), `needs = ["saetta.stats/1"]` (extensions of the host without which it is not loaded),
+/// `wants = [..]` (those it makes use of), `flags = ["threads"]`.
 #[macro_export]
 macro_rules! export_scheduler {
-    ($ty:ty, id = $id:literal) => {
+    (
+        $ty:ty, id = $id:literal
+        $(, claims = [$($claim0:literal $(, $claim:literal)* $(,)?)?])?
+        $(, needs = [$($need0:literal $(, $need:literal)* $(,)?)?])?
+        $(, wants = [$($want0:literal $(, $want:literal)* $(,)?)?])?
+        $(, flags = [$($flag0:literal $(, $flag:literal)* $(,)?)?])?
+        $(,)?
+    ) => {
         #[cfg(panic = "abort")]
         ::core::compile_error!(
             "a scheduler plugin must be built with panic = \"unwind\": under abort a panic kills the helper instead of failing the round"
@@ -198,7 +250,15 @@ macro_rules! export_scheduler {
                 $id,
                 "\",\"version\":\"",
                 ::core::env!("CARGO_PKG_VERSION"),
-                "\",\"abi\":{\"major\":1,\"minor\":0,\"min_host_minor\":0},\"needs\":[],\"wants\":[],\"flags\":[],\"fork_tag\":\"\",\"built\":\"rust\"}"
+                "\",\"abi\":{\"major\":1,\"minor\":0,\"min_host_minor\":0},\"claims\":[",
+                $($("\"", $claim0, "\"" $(, ",\"", $claim, "\"")*,)?)?
+                "],\"needs\":[",
+                $($("\"", $need0, "\"" $(, ",\"", $need, "\"")*,)?)?
+                "],\"wants\":[",
+                $($("\"", $want0, "\"" $(, ",\"", $want, "\"")*,)?)?
+                "],\"flags\":[",
+                $($("\"", $flag0, "\"" $(, ",\"", $flag, "\"")*,)?)?
+                "],\"fork_tag\":\"\",\"built\":\"rust\"}"
             );
 
             #[used]

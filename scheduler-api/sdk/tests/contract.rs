@@ -1,10 +1,10 @@
 //! Both sides of the C table, and a reader that trusts nothing.
 
 use proptest::prelude::*;
-use saetta_sdk::call::{Instance, RoundArgs};
+use saetta_sdk::call::{Instance, PlanArrays, RoundArgs, Services};
 use saetta_sdk::snapshot::Writer;
 use saetta_sdk::{CreateCx, ExecId, Outcome, Plan, PluginError, Round, Scheduler, SlotId, Snapshot, SnapshotError, TopoId, Verdict, abi};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Does what its round's seed says.
 struct Moody;
@@ -48,10 +48,10 @@ mod exported {
 fn small(noise: usize) -> Vec<u8> {
     let mut w = Writer::with_row_noise(noise);
     let name = w.text("n");
-    w.row(&abi::Meta { wall_ms: 7, reason: abi::REASON_SUBMIT, reserved: 0 });
+    w.row(&abi::Meta { wall_ms: 7, reason: abi::REASON_SUBMIT, ..Default::default() });
     w.row(&abi::Rack { id: name, first_host: 0, n_hosts: 1 });
     w.row(&abi::HostRow { name, rack: 0, first_node: 0, n_nodes: 1, flags: 0 });
-    w.row(&abi::NodeRow { id: name, host: 0, first_slot: 0, n_slots: 2, flags: 0 });
+    w.row(&abi::NodeRow { id: name, host: 0, first_slot: 0, n_slots: 2, flags: 0, uptime_s: 0 });
     for port in [1, 2] {
         w.row(&abi::SlotRow { node: 0, port, topology: abi::NONE, flags: abi::SLOT_ASSIGNABLE, n_cores: 1, share: 1 });
     }
@@ -67,9 +67,10 @@ fn small(noise: usize) -> Vec<u8> {
         first_exec: 0,
         n_execs: 2,
         flags: abi::TOPO_SCHEDULE,
-        reserved: 0,
+        user: abi::NONE,
+        ..Default::default()
     });
-    w.row(&abi::ComponentRow { name, topology: 0, kind: abi::KIND_SPOUT, first_exec: 0, n_execs: 2 });
+    w.row(&abi::ComponentRow { name, topology: 0, kind: abi::KIND_SPOUT, first_exec: 0, n_execs: 2, ..Default::default() });
     w.row(&abi::EdgeRow { from: 0, to: 0, stream: name, grouping: abi::GROUP_ALL, reserved: 0 });
     for task in [1, 2] {
         w.row(&abi::ExecutorRow {
@@ -78,37 +79,31 @@ fn small(noise: usize) -> Vec<u8> {
             first_task: task,
             last_task: task,
             slot: abi::NONE,
-            reserved: 0,
-            started_ms: 0,
+            last_slot: abi::NONE,
+            core: abi::NONE,
+            ..Default::default()
         });
     }
     w.finish(1)
 }
 
-/// A process has one host (its table is remembered per process), so tests that make one go one after the other.
-fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 fn open(config: &str) -> Result<Instance, PluginError> {
-    Instance::builtin(exported::BUILTIN, config, Box::new(|_, _| {}))
+    Instance::builtin(exported::BUILTIN, config, Services::new(|_, _| {}))
 }
 
 fn run(instance: &mut Instance, seed: u64) -> Result<(bool, Vec<u32>, Vec<u32>), PluginError> {
     let (mut slots, mut outcome) = (vec![abi::NONE; 2], vec![abi::OUT_KEEP; 1]);
-    let args = RoundArgs { reason: 0, round_id: 1, seed, max_moves: abi::NONE, budget_ns: 1 << 40 };
-    let changed = instance.schedule(args, &small(0), &mut slots, &mut outcome)?;
+    let args = RoundArgs { reason: 0, round_id: 1, seed, max_moves: abi::NONE, flags: 0, budget_ns: 1 << 40 };
+    let changed = instance.schedule(args, &small(0), PlanArrays { slot_of_exec: &mut slots, outcome: &mut outcome, core_of_exec: None })?;
     Ok((changed, slots, outcome))
 }
 
 #[test]
 fn a_plan_and_a_log_line_cross_the_table() {
-    let _alone = alone();
     let lines = Arc::new(Mutex::new(Vec::new()));
     let sink = {
         let lines = lines.clone();
-        Box::new(move |level, text: &str| lines.lock().unwrap().push((level, text.to_owned())))
+        Services::new(move |level, text: &str| lines.lock().unwrap().push((level, text.to_owned())))
     };
     let mut instance = Instance::builtin(exported::BUILTIN, "{}", sink).unwrap();
     assert_eq!(run(&mut instance, 3), Ok((true, vec![0, abi::NONE], vec![abi::OUT_PARTIAL])));
@@ -118,7 +113,6 @@ fn a_plan_and_a_log_line_cross_the_table() {
 
 #[test]
 fn a_panic_becomes_an_error_and_poisons_the_instance() {
-    let _alone = alone();
     let mut instance = open("{}").unwrap();
     let error = run(&mut instance, 0).unwrap_err();
     assert_eq!((error.code, error.text.as_str()), (abi::E_PANIC, "panicked: seed zero"));
@@ -130,14 +124,12 @@ fn a_panic_becomes_an_error_and_poisons_the_instance() {
 
 #[test]
 fn a_slot_outside_the_snapshot_is_a_panic_of_the_plugin_not_a_write() {
-    let _alone = alone();
     let error = run(&mut open("{}").unwrap(), 2).unwrap_err();
     assert!(error.code == abi::E_PANIC && error.text.contains("slot 9"), "{error}");
 }
 
 #[test]
 fn errors_carry_code_and_text_cut_at_a_character() {
-    let _alone = alone();
     let error = run(&mut open("{}").unwrap(), 1).unwrap_err();
     assert_eq!((error.code, error.text), (abi::E_INTERNAL, "é".repeat(saetta_sdk::call::ERR_TEXT_BYTES_MAX / 2)));
     let error = open("refuse").err().unwrap();
@@ -147,7 +139,6 @@ fn errors_carry_code_and_text_cut_at_a_character() {
 
 #[test]
 fn rows_are_found_by_stride_and_a_shorter_row_reads_as_zero_beyond_its_end() {
-    let _alone = alone();
     for noise in [0, 8, 24] {
         let bytes = small(noise);
         let s = Snapshot::new(&bytes).unwrap();
@@ -163,7 +154,6 @@ fn rows_are_found_by_stride_and_a_shorter_row_reads_as_zero_beyond_its_end() {
 
 #[test]
 fn an_unknown_incompatible_feature_is_refused_and_a_compatible_one_is_not() {
-    let _alone = alone();
     let mut bytes = small(0);
     bytes[32..40].copy_from_slice(&u64::MAX.to_le_bytes());
     assert!(Snapshot::new(&bytes).is_ok(), "features_compat");

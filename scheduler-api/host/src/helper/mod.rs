@@ -16,7 +16,7 @@ use crate::wire::{Kind, LOG_LINES_MAX, MESSAGE_BYTES, Message};
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recvmsg, send};
 use saetta_sdk::abi;
-use saetta_sdk::call::{Instance, LogSink, RoundArgs};
+use saetta_sdk::call::{Instance, PlanArrays, RoundArgs, Services};
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
@@ -84,9 +84,9 @@ fn prepare(args: &Args) -> Result<(Instance, Lines, Option<String>), (i32, Strin
     limits::apply(args.parent_pid, args.memory_bytes).map_err(|what| (abi::E_INTERNAL, what))?;
     let mut partial = filters::before_load().err();
     let lines = Lines::default();
-    let sink: LogSink = {
+    let services = {
         let lines = lines.clone();
-        Box::new(move |level, text| {
+        Services::new(move |level, text| {
             // Relaxed: a count, nothing is published by it.
             if lines.fetch_add(1, Ordering::Relaxed) < LOG_LINES_MAX {
                 let _ = say(&Message::new(Kind::Log, level, text));
@@ -94,10 +94,10 @@ fn prepare(args: &Args) -> Result<(Instance, Lines, Option<String>), (i32, Strin
         })
     };
     let instance = match &args.plugin {
-        None => Instance::builtin(saetta_even::BUILTIN, "{}", sink),
+        None => Instance::builtin(saetta_even::BUILTIN, "{}", services),
         Some((name, path)) => {
             inspect(path).map_err(|e| (abi::E_UNSUPPORTED, e.to_string()))?;
-            load::load(path, name, sink).map_err(|e| (abi::E_UNSUPPORTED, format!("{}: {e}", path.display())))?
+            load::load(path, name, services).map_err(|e| (abi::E_UNSUPPORTED, format!("{}: {e}", path.display())))?
         }
     };
     let instance = instance.map_err(|e| (e.code, format!("its constructor failed: {e}")))?;
@@ -134,8 +134,9 @@ fn round(instance: &mut Instance, m: &Message, snapshot: &OwnedFd, answer: &Owne
     let (n_execs, n_topologies) = (m.n_execs as usize, m.n_topologies as usize);
     let mut answer = sys::WriteMap::new(answer, n_execs + n_topologies).map_err(mapping)?;
     let (slot_of_exec, outcome) = answer.words().split_at_mut(n_execs);
-    let args = RoundArgs { reason: m.reason, round_id: m.round_id, seed: m.seed, max_moves: m.max_moves, budget_ns: m.budget_ns };
-    instance.schedule(args, snapshot.bytes(), slot_of_exec, outcome).map_err(|e| (e.code, e.text))
+    let args = RoundArgs { reason: m.reason, round_id: m.round_id, seed: m.seed, max_moves: m.max_moves, flags: 0, budget_ns: m.budget_ns };
+    let plan = PlanArrays { slot_of_exec, outcome, core_of_exec: None };
+    instance.schedule(args, snapshot.bytes(), plan).map_err(|e| (e.code, e.text))
 }
 
 fn say(message: &Message) -> Result<(), Errno> {
