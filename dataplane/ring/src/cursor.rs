@@ -150,6 +150,12 @@ impl<I: Indices> ConsumerCursor<I> {
         self.tail_seen - self.head
     }
 
+    /// Bytes known to be readable, without a look at the producer's index.
+    #[inline]
+    pub fn known(&self) -> u64 {
+        self.tail_seen - self.head
+    }
+
     /// Bytes readable now, reading the producer's index in any case.
     #[inline]
     pub fn refresh(&mut self) -> u64 {

@@ -313,6 +313,13 @@ impl SharedConsumer {
         Ok(self.memory().slice(self.cursor.head(), n))
     }
 
+    /// Bytes of the last [`SharedConsumer::readable`] that were not released. Does not look at the other side's index, so what came since is not
+    /// among them.
+    #[inline]
+    pub fn seen(&self) -> usize {
+        self.cursor.known() as usize
+    }
+
     /// True when nothing is readable, looking at the other side's index in any case: for the last look before sleeping.
     #[inline]
     pub fn is_empty(&mut self) -> std::result::Result<bool, Corrupt> {

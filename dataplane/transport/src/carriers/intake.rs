@@ -123,7 +123,7 @@ impl Carrier {
     /// Segments were taken off a link's shared ring, those that are whole.
     fn looked_through(&mut self, place: usize, full: bool) {
         if let Some(Slot { pipe: Pipe::Memory(memory), closing: false, .. }) = self.slots[place].as_deref_mut() {
-            memory.partial = memory.pair.inn.readable().map_or(0, <[u8]>::len);
+            memory.looked_through();
             if full {
                 self.counters.calls += memory.wake_peer();
             }

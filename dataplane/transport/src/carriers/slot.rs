@@ -86,6 +86,12 @@ impl Memory {
         Ok((there > self.partial).then_some(there == capacity))
     }
 
+    /// All whole segments were taken: what is left was looked at. Not what came meanwhile, which is news.
+    #[inline]
+    pub(super) fn looked_through(&mut self) {
+        self.partial = self.pair.inn.seen();
+    }
+
     /// Copies in what fits.
     #[inline]
     pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -199,5 +205,37 @@ impl Slot {
     /// Nothing more will come or go.
     pub(super) fn finished(&self) -> bool {
         self.link.finished() && self.tls.as_ref().is_none_or(|tls| tls.outgoing().is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::event::{EventfdFlags, eventfd};
+    use saetta_ring::shared;
+
+    fn memory(pair: SharedPair) -> Memory {
+        Memory { pair, peer_waker: eventfd(0, EventfdFlags::CLOEXEC).unwrap(), partial: 0 }
+    }
+
+    #[test]
+    fn what_comes_while_segments_are_taken_is_news_also_when_nothing_follows_it() {
+        let (file, pair) = shared::create(1 << 14).unwrap();
+        let (mut near, mut far) = (memory(pair), memory(shared::open(file, 1 << 14).unwrap()));
+        for (whole, cut, meanwhile) in [(64, 0, 64), (64, 24, 40), (0, 24, 8), (128, 0, 1 << 14), (8, 8, (1 << 14) - 8)] {
+            assert_eq!(near.write(&vec![1; whole + cut]).unwrap(), whole + cut);
+            assert_eq!(far.news().unwrap(), Some(false));
+            assert_eq!(far.pair.inn.readable().unwrap().len(), whole + cut);
+            far.pair.inn.release(whole);
+            // The last look finds part of a segment, or nothing.
+            assert_eq!(far.pair.inn.seen(), cut);
+            assert_eq!(near.write(&vec![2; meanwhile]).unwrap(), meanwhile);
+            far.looked_through();
+            assert_eq!(far.news().unwrap(), Some(cut + meanwhile == 1 << 14), "{whole} {cut} {meanwhile}");
+            far.looked_through();
+            assert_eq!(far.news().unwrap(), None, "looked at");
+            far.pair.inn.release(cut + meanwhile);
+            far.looked_through();
+        }
     }
 }
