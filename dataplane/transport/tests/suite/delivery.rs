@@ -62,7 +62,7 @@ fn frames_that_come_with_their_memory_are_as_any_others(kind: Kind) {
         }
     }
     w.settle(a, b);
-    assert_eq!((w.counters(1).bytes_copied, w.told(b).credits.last()), (0, Some(&(7, 50))));
+    assert_eq!(w.told(b).credits.last(), Some(&(7, 50)));
     // What is not counted when the peer goes is named frame by frame.
     w.until("memory goes along", |w| w.offer_with_memory(a, 97, 48, 8192));
     w.flush(0);
