@@ -346,8 +346,8 @@ impl Moves {
     pub(crate) fn begin(&mut self, version: Version, lanes: &BTreeSet<Lane>, now_ns: u64) -> Vec<(Who, Version)> {
         let skipped = version > self.version + 1;
         self.version = self.version.max(version);
-        // A new place that has seen the executor go and come meanwhile has forgotten who asked.
-        self.holding.values_mut().for_each(|h| h.asked = false);
+        // A new place that has seen the executor go and come meanwhile has forgotten who asked; if it was ready, it is so no more.
+        self.holding.values_mut().for_each(|h| (h.asked, h.limit) = (false, None));
         let mut anew = Vec::new();
         if skipped {
             for ((who, of), coming) in self.coming.iter_mut().filter(|(_, c)| !c.passed_by) {
@@ -480,7 +480,7 @@ impl Moves {
                 comings.chain(holdings).filter_map(|g| g.waits.get_mut(&lane)).for_each(|wait| *wait = Wait::Until(limit));
             }
             Word::IsReady => match self.holding.get_mut(&who) {
-                Some(holding) if version >= holding.version && holding.to == Some(lane) => holding.limit = Some(limit),
+                Some(holding) if version >= self.version && holding.to == Some(lane) => holding.limit = Some(limit),
                 Some(_) => {}
                 None if here.leads_to(who) == Some(lane) => return Some(Action::Open { who, by: lane, limit }),
                 None => {}
