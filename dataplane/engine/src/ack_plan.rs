@@ -10,8 +10,8 @@ use std::collections::BTreeSet;
 #[derive(Debug, Clone)]
 pub struct AckPlan {
     ackers: Vec<ExecutorId>,
-    /// Executors whose tasks open trees, with those that may handle a tuple of them.
-    owners: Vec<(ExecutorId, Vec<ExecutorId>)>,
+    /// Executors whose tasks open trees, whether these are spouts, and those that may handle a tuple of them.
+    owners: Vec<(ExecutorId, bool, Vec<ExecutorId>)>,
 }
 
 impl AckPlan {
@@ -29,14 +29,15 @@ impl AckPlan {
                 next.extend(readers.filter(|id| downstream.insert(*id)));
             }
             let handlers: Vec<ExecutorId> = downstream.iter().flat_map(|id| of(id.as_str())).collect();
-            owners.extend(of(component.id.as_str()).into_iter().map(|id| (id, handlers.clone())));
+            let is_spout = component.kind == ComponentKind::Spout;
+            owners.extend(of(component.id.as_str()).into_iter().map(|id| (id, is_spout, handlers.clone())));
         }
         AckPlan { ackers, owners }
     }
 
-    /// Executors whose tasks open trees.
-    pub(crate) fn owners(&self) -> impl Iterator<Item = ExecutorId> + '_ {
-        self.owners.iter().map(|(id, _)| *id)
+    /// Executors whose tasks open trees, and whether these are spouts.
+    pub(crate) fn owners(&self) -> impl Iterator<Item = (ExecutorId, bool)> + '_ {
+        self.owners.iter().map(|(id, is_spout, _)| (*id, *is_spout))
     }
 
     /// The loop whose acker holds the ledger of an owner task on `owner_loop`: in its own worker if there is one, there on the same loop if
@@ -63,7 +64,7 @@ impl AckPlan {
     /// owner, and whoever holds its ledger. Each pair once, in either order.
     pub fn pairs<L: Copy + Ord>(&self, loop_of: impl Fn(ExecutorId) -> Option<L>, same_worker: impl Fn(L, L) -> bool) -> BTreeSet<(L, L)> {
         let mut pairs = BTreeSet::new();
-        for (owner, handlers) in &self.owners {
+        for (owner, _, handlers) in &self.owners {
             let Some(owner_loop) = loop_of(*owner) else { continue };
             let mut ends: BTreeSet<L> = owner.tasks().filter_map(|t| self.ledger_at(t, owner_loop, &loop_of, &same_worker)).collect();
             ends.insert(owner_loop);

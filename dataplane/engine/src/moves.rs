@@ -61,7 +61,8 @@ pub(crate) struct Said {
     pub(crate) word: Word,
     pub(crate) who: Who,
     pub(crate) version: Version,
-    /// Of `IsReady`: the first credit limit. Of `IsDone`: the assignment from which on it is true.
+    /// Of `IsReady`: the first credit limit. Of `IsDone`: the assignment from which on it is true. Of `HaveEnded` and `HasTurned`: the newest
+    /// assignment known to who says it.
     pub(crate) limit: u64,
 }
 
@@ -157,6 +158,8 @@ pub(crate) enum Action {
     Open { who: Who, by: Lane, limit: u64 },
     /// Acks for its trees go where these are now.
     Turn { who: Who },
+    /// It opens no trees until all loops know where these are.
+    CloseTrees { who: Who },
     /// It may open trees (again).
     OpenTrees { who: Who },
 }
@@ -237,15 +240,6 @@ struct Holding {
     limit: Option<u64>,
 }
 
-/// An executor that opens trees opens none until all loops know where these are.
-#[derive(Debug)]
-struct Opening {
-    version: Version,
-    deadline_ns: u64,
-    /// Loops that have not said so.
-    unturned: BTreeSet<Lane>,
-}
-
 /// Somebody wants to know when what lies before its marker is handled.
 #[derive(Debug)]
 struct Unhandled {
@@ -269,8 +263,9 @@ pub(crate) struct Moves {
     coming: BTreeMap<(Who, Version), Coming>,
     holding: BTreeMap<Who, Holding>,
     /// Executors that stay, and whose trees will be elsewhere when those that are open have ended.
-    turning: BTreeMap<Who, (Version, Gate)>,
-    opening: BTreeMap<Who, Opening>,
+    turning: BTreeMap<Who, Gate>,
+    /// Executors that open no trees until all loops know where these are.
+    opening: BTreeMap<Who, Gate>,
     /// Asks not answered yet, with the version each is about.
     asks: BTreeSet<(Lane, Word, Who, Version)>,
     unhandled: Vec<Unhandled>,
@@ -326,19 +321,15 @@ impl Moves {
     /// True while the number of that loop is used here.
     pub(crate) fn uses(&self, lane: Lane) -> bool {
         let gates = self.coming.values().map(|c| &c.gate).chain(self.holding.values().map(|h| &h.gate));
-        let gates = gates.chain(self.turning.values().map(|(_, gate)| gate));
+        let gates = gates.chain(self.turning.values()).chain(self.opening.values());
         gates.into_iter().any(|g| g.waits.contains_key(&lane)) || self.holding.values().any(|h| h.to == Some(lane))
     }
 
     /// When somebody's patience ends next.
     pub(crate) fn next_deadline_ns(&self) -> u64 {
         let gates = self.coming.values().map(|c| c.gate.deadline_ns).chain(self.holding.values().map(|h| h.gate.deadline_ns));
-        let gates = gates.chain(self.turning.values().map(|(_, gate)| gate.deadline_ns));
-        gates
-            .chain(self.leaving.values().map(|l| l.deadline_ns))
-            .chain(self.opening.values().map(|o| o.deadline_ns))
-            .min()
-            .unwrap_or(u64::MAX)
+        let gates = gates.chain(self.turning.values().chain(self.opening.values()).map(|gate| gate.deadline_ns));
+        gates.chain(self.leaving.values().map(|l| l.deadline_ns)).min().unwrap_or(u64::MAX)
     }
 
     /// A newer assignment; what it changes follows by `leave`, `come` and `hold`. `lanes`: all that are linked. If assignments were skipped, an
@@ -348,6 +339,11 @@ impl Moves {
         self.version = self.version.max(version);
         // A new place that has seen the executor go and come meanwhile has forgotten who asked; if it was ready, it is so no more.
         self.holding.values_mut().for_each(|h| (h.asked, h.limit) = (false, None));
+        // What others have said of trees was as of the assignment before: by one that was skipped here these may have been elsewhere.
+        self.turning.values_mut().for_each(Gate::ask_again);
+        for gate in self.opening.values_mut() {
+            gate.waits = lanes.iter().map(|lane| (*lane, Wait::ToAsk)).collect();
+        }
         let mut anew = Vec::new();
         if skipped {
             for ((who, of), coming) in self.coming.iter_mut().filter(|(_, c)| !c.passed_by) {
@@ -401,15 +397,12 @@ impl Moves {
 
     /// The executor stays with the loop at `owner`, and the ledgers of its trees go elsewhere.
     pub(crate) fn turn(&mut self, who: Who, owner: Lane, now_ns: u64) {
-        self.turning.insert(who, (self.version, self.gate([owner], now_ns)));
+        self.turning.insert(who, self.gate([owner], now_ns));
     }
 
     /// The executor of this loop opens no tree before all of `lanes` know where its trees are.
-    pub(crate) fn open_trees(&mut self, who: Who, lanes: BTreeSet<Lane>, now_ns: u64) -> Vec<Action> {
-        let asks = lanes.iter().map(|lane| Action::Say(*lane, self.said(Word::Turned, who, self.version))).collect();
-        let deadline_ns = now_ns.saturating_add(self.timeout_ns);
-        self.opening.insert(who, Opening { version: self.version, deadline_ns, unturned: lanes });
-        asks
+    pub(crate) fn open_trees(&mut self, who: Who, lanes: BTreeSet<Lane>, now_ns: u64) {
+        self.opening.insert(who, self.gate(lanes, now_ns));
     }
 
     fn gate(&self, lanes: impl IntoIterator<Item = Lane>, now_ns: u64) -> Gate {
@@ -437,9 +430,6 @@ impl Moves {
                 u.remove(&lane);
             });
         }
-        self.opening.values_mut().for_each(|o| {
-            o.unturned.remove(&lane);
-        });
         if goodbye {
             self.gates().for_each(|g| {
                 g.waits.remove(&lane);
@@ -453,8 +443,8 @@ impl Moves {
     }
 
     fn gates(&mut self) -> impl Iterator<Item = &mut Gate> {
-        let turning = self.turning.values_mut().map(|(_, gate)| gate);
-        self.coming.values_mut().map(|c| &mut c.gate).chain(self.holding.values_mut().map(|h| &mut h.gate)).chain(turning)
+        let trees = self.turning.values_mut().chain(self.opening.values_mut());
+        self.coming.values_mut().map(|c| &mut c.gate).chain(self.holding.values_mut().map(|h| &mut h.gate)).chain(trees)
     }
 
     /// A word came. What it leads to is said by `step`, an `Open` at once.
@@ -473,6 +463,10 @@ impl Moves {
                 if self.asks.len() < ASKS_MAX {
                     self.asks.insert((lane, word, who, version));
                 }
+                // Whatever it said before: it is about to turn.
+                if let (Word::Ended, Some(gate)) = (word, self.opening.get_mut(&who)) {
+                    gate.waits.insert(lane, Wait::ToAsk);
+                }
             }
             Word::IsDone => {
                 let comings = self.coming.iter_mut().filter(|((of, v), _)| (*of, *v) == (who, version)).map(|(_, c)| &mut c.gate);
@@ -485,16 +479,10 @@ impl Moves {
                 None if here.leads_to(who) == Some(lane) => return Some(Action::Open { who, by: lane, limit }),
                 None => {}
             },
-            Word::HaveEnded => {
-                if let Some((_, gate)) = self.turning.get_mut(&who).filter(|(of, _)| *of == version) {
-                    gate.waits.remove(&lane);
-                }
-            }
-            Word::HasTurned => {
-                if let Some(opening) = self.opening.get_mut(&who).filter(|o| o.version == version) {
-                    opening.unturned.remove(&lane);
-                }
-            }
+            // As of another assignment, trees may be elsewhere.
+            Word::HaveEnded | Word::HasTurned if limit != self.version => {}
+            Word::HaveEnded => self.turning.get_mut(&who).into_iter().for_each(|gate| gate.pass(lane)),
+            Word::HasTurned => self.opening.get_mut(&who).into_iter().for_each(|gate| gate.pass(lane)),
             Word::Handled => {
                 if let Some(leaving) = self.leaving.get_mut(&who).filter(|l| l.version == version)
                     && let Some(unhandled) = &mut leaving.unhandled
@@ -606,24 +594,21 @@ impl Moves {
 
     fn step_trees(&mut self, now_ns: u64, here: &impl Here, actions: &mut Vec<Action>) {
         let newest = self.version;
-        self.turning.retain(|who, (version, gate)| {
-            let over = gate.step(Word::Ended, *who, *version, newest, here, actions) || now_ns >= gate.deadline_ns;
-            if over {
-                actions.push(Action::Turn { who: *who });
-            }
-            !over
-        });
-        self.opening.retain(|who, opening| {
-            let over = opening.unturned.is_empty() || now_ns >= opening.deadline_ns;
-            if over {
-                actions.push(Action::OpenTrees { who: *who });
-            }
-            !over
-        });
+        let mut step = |gates: &mut BTreeMap<Who, Gate>, ask: Word, then: fn(Who) -> Action| {
+            gates.retain(|who, gate| {
+                let over = gate.step(ask, *who, newest, newest, here, actions) || now_ns >= gate.deadline_ns;
+                if over {
+                    actions.push(then(*who));
+                }
+                !over
+            });
+        };
+        step(&mut self.turning, Word::Ended, |who| Action::Turn { who });
+        step(&mut self.opening, Word::Turned, |who| Action::OpenTrees { who });
     }
 
     fn answer(&mut self, here: &impl Here, actions: &mut Vec<Action>) {
-        let Moves { version, leaving, coming, holding, turning, asks, .. } = self;
+        let Moves { version, leaving, coming, holding, turning, opening, asks, .. } = self;
         asks.retain(|(lane, word, who, asked)| {
             if *asked > *version {
                 return true;
@@ -647,11 +632,16 @@ impl Moves {
                 Word::Ready if here.runs(*who) && is_leaving.is_none() => actions.push(Action::SayReady(*lane, *who, *asked)),
                 // It went on: whoever asks will know.
                 Word::Ready if asked < version && !here.runs(*who) && !comes => {}
+                // Also where this loop has seen nothing change: the others have, and the trees that are open end where they began.
+                Word::Ended if here.runs(*who) && is_leaving.is_none() && !opening.contains_key(who) => {
+                    actions.push(Action::CloseTrees { who: *who });
+                    return true;
+                }
                 Word::Ended if here.has_no_tree(*who) => {
-                    actions.push(Action::Say(*lane, Said { word: Word::HaveEnded, who: *who, version: *asked, limit: 0 }));
+                    actions.push(Action::Say(*lane, Said { word: Word::HaveEnded, who: *who, version: *asked, limit: *version }));
                 }
                 Word::Turned if !holding.contains_key(who) && !turning.contains_key(who) => {
-                    actions.push(Action::Say(*lane, Said { word: Word::HasTurned, who: *who, version: *asked, limit: 0 }));
+                    actions.push(Action::Say(*lane, Said { word: Word::HasTurned, who: *who, version: *asked, limit: *version }));
                 }
                 _ => return true,
             }
@@ -663,6 +653,15 @@ impl Moves {
 impl Gate {
     fn is_open(&self) -> bool {
         self.waits.is_empty()
+    }
+
+    /// The loop is waited for no more.
+    fn pass(&mut self, lane: Lane) {
+        self.waits.remove(&lane);
+    }
+
+    fn ask_again(&mut self) {
+        self.waits.values_mut().for_each(|wait| *wait = Wait::ToAsk);
     }
 
     /// Asks whoever can be asked; true = the gate is open. Nobody waits for a loop that is not reached, the patient excepted: nothing of ours is

@@ -35,6 +35,7 @@ pub struct Moved {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TreesAt {
     pub(crate) task: u32,
+    pub(crate) is_spout: bool,
     pub(crate) owner: Option<LoopAt>,
     pub(crate) ledger: Option<LoopAt>,
 }
@@ -64,10 +65,8 @@ pub(crate) struct Shift {
     /// Trackers of tasks that are, or were, on this loop; the same for ledgers.
     pub(crate) tracker_of: BTreeMap<u32, u16>,
     pub(crate) ledger_of: BTreeMap<u32, u16>,
-    /// Executors that have come to their new place since the roads of trees were looked up last: their ledgers begin anew.
+    /// Executors that have come to their new place while acks of their trees still go where these were: their ledgers begin anew.
     pub(crate) renewed: BTreeSet<Who>,
-    /// Of executors on their way to a place where they stay while their trees go elsewhere: where these were to be first.
-    pub(crate) delayed: BTreeMap<Who, Vec<TreesAt>>,
     /// From then on loops that the assignment does not name are said goodbye to.
     tidy_ns: Option<u64>,
 }
@@ -84,20 +83,7 @@ impl Shift {
     ) -> Self {
         let moves = Moves::new(version, timeout_ns);
         let (arrivals, tracker_of, ledger_of) = Default::default();
-        Shift {
-            moves,
-            places,
-            trees,
-            limits,
-            descs,
-            n_streams,
-            arrivals,
-            tracker_of,
-            ledger_of,
-            renewed: BTreeSet::new(),
-            delayed: BTreeMap::new(),
-            tidy_ns: None,
-        }
+        Shift { moves, places, trees, limits, descs, n_streams, arrivals, tracker_of, ledger_of, renewed: BTreeSet::new(), tidy_ns: None }
     }
 }
 
@@ -141,7 +127,13 @@ impl CoreLoop {
     /// What moves wait for, in the words of the loop: for tests that wait in vain.
     #[doc(hidden)]
     pub fn moves(&self) -> String {
-        format!("{:?}", self.shift.moves)
+        let acks = &self.io.acks;
+        let trees: Vec<_> = acks.trackers.iter().map(|t| t.slots.pending()).collect();
+        let stale: Vec<_> = acks.ledgers.iter().map(|t| t.stale()).collect();
+        format!(
+            "{:?}; ledgers {:?}, owners {:?}, open {trees:?} stale {stale:?}, {} lost",
+            self.shift.moves, acks.ledger_of, acks.owner_at, acks.lost
+        )
     }
 
     fn place_of(&self, who: Who) -> Option<usize> {
@@ -186,7 +178,7 @@ impl CoreLoop {
                 self.begin_move(links, ordinal, old, new);
             }
         }
-        self.turn_trees(links, &trees, now_ns);
+        self.turn_trees(&trees, now_ns);
         self.places_changed();
         self.step_moves(links, now_ns);
         // Release: pairs with the Acquire in `Shared::settled`; what moves is counted.
@@ -196,7 +188,6 @@ impl CoreLoop {
     fn begin_move(&mut self, links: &mut Links, ordinal: usize, old: Option<LoopAt>, new: Option<LoopAt>) {
         let (id, now_ns, here) = (self.layout_executors[ordinal], self.io.turn_ns, Some(LoopAt::Here(self.index)));
         let who = id.first;
-        self.shift.delayed.remove(&who);
         let (from, to) = (old.map(|at| self.lane_of(at)), new.map(|at| self.lane_of(at)));
         self.hold_frames(ordinal);
         if old == here {
@@ -303,7 +294,7 @@ impl CoreLoop {
             }
             Action::Forget { who, version } => drop(self.shift.arrivals.remove(&(who, version))),
             Action::TakeOff { who, late } => self.take_off(who, late),
-            Action::Release { who, limit, late } => self.release(links, who, limit, late),
+            Action::Release { who, limit, late } => self.release(who, limit, late),
             Action::HoldAgain { who, at } => {
                 let ordinal = self.io.dests[who as usize].credit as usize;
                 self.hold_frames(ordinal);
@@ -311,6 +302,7 @@ impl CoreLoop {
                 self.places_changed();
             }
             Action::Turn { .. } => self.trees_changed(),
+            Action::CloseTrees { who } => self.close_trees(who),
             Action::OpenTrees { who } => self.open_trees(who),
             Action::Open { who, limit, .. } => {
                 let ordinal = self.io.dests[who as usize].credit as usize;
@@ -357,7 +349,7 @@ impl CoreLoop {
     }
 
     /// What was held for an executor goes to its new place.
-    fn release(&mut self, links: &mut Links, who: Who, limit: Option<u64>, late: bool) {
+    fn release(&mut self, who: Who, limit: Option<u64>, late: bool) {
         let ordinal = self.io.dests[who as usize].credit as usize;
         self.io.held.retain(|held| *held as usize != ordinal);
         let mut bytes = 0;
@@ -365,7 +357,7 @@ impl CoreLoop {
             bytes += executor.out.release_hold(&mut self.io, ordinal as u32);
         }
         self.count_late(late && bytes > 0);
-        self.trees_arrived(links, who);
+        self.trees_arrived(who);
         self.send_to_place(ordinal, limit);
     }
 
@@ -438,7 +430,7 @@ impl CoreLoop {
             self.send_to_place(ordinal, Some(windows.0));
         }
         if opens_trees {
-            self.close_trees(links, id.first);
+            self.close_trees(id.first);
         }
     }
 

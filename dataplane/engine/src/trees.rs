@@ -8,8 +8,7 @@ use crate::ack::{Road, Tracker};
 use crate::ack_plan::AckPlan;
 use crate::core_loop::CoreLoop;
 use crate::ledger::Ledger;
-use crate::links::Links;
-use crate::moves::{Here as _, OWN, Who};
+use crate::moves::{Here as _, Who};
 use crate::plan::LoopAt;
 use crate::shift::TreesAt;
 use saetta_model::parallelism::ExecutorId;
@@ -29,12 +28,11 @@ impl CoreLoop {
 
     /// The executor, which is here, opens no tree before all loops know where its trees are. Bolts join trees as before: what is lost of those
     /// fails with them.
-    pub(crate) fn close_trees(&mut self, links: &mut Links, who: Who) {
+    pub(crate) fn close_trees(&mut self, who: Who) {
         let Some(executor) = self.executors.iter().find(|e| e.id.first == who) else { return };
         executor.out.trackers.iter().for_each(|tracker| self.io.acks.trackers[*tracker as usize].hold_back(true));
         let (lanes, now_ns) = (self.lanes(), self.io.turn_ns);
-        let asks = self.shift.moves.open_trees(who, lanes, now_ns);
-        asks.into_iter().for_each(|ask| self.act(links, ask));
+        self.shift.moves.open_trees(who, lanes, now_ns);
     }
 
     /// They do.
@@ -45,55 +43,50 @@ impl CoreLoop {
 
     /// A newer assignment: where an executor stays and the ledger of its trees does not, acks go to the old one until the trees that are open
     /// have ended.
-    pub(crate) fn turn_trees(&mut self, links: &mut Links, before: &[TreesAt], now_ns: u64) {
+    pub(crate) fn turn_trees(&mut self, before: &[TreesAt], now_ns: u64) {
         for now in self.shift.trees.clone().iter() {
             let who = self.layout_executors[self.io.dests[now.task as usize].credit as usize].first;
             let was = before.iter().find(|was| was.task == now.task);
             let (Some(owner), true) = (now.owner, was.is_some_and(|was| was.owner == now.owner && was.ledger != now.ledger)) else {
                 continue;
             };
-            if self.shift.moves.turns(who) && !self.shift.moves.is_turning(who) {
-                // It is still on its way to where it stays: its first trees are where they were to be when it set out.
-                self.shift.delayed.entry(who).or_default().extend(was);
-                continue;
+            // One that is still on its way does so when it has arrived.
+            if !self.shift.moves.turns(who) || self.shift.moves.is_turning(who) {
+                let lane = self.lane_of(owner);
+                self.shift.moves.turn(who, lane, now_ns);
             }
-            self.turn_executor(links, who, owner, now_ns);
         }
     }
 
-    fn turn_executor(&mut self, links: &mut Links, who: Who, owner: LoopAt, now_ns: u64) {
-        let lane = self.lane_of(owner);
-        self.shift.moves.turn(who, lane, now_ns);
-        if lane == OWN {
-            self.close_trees(links, who);
-        }
-    }
-
-    /// An executor is where it was to go. If the assignments after that one have changed where its trees are, that comes next.
-    pub(crate) fn trees_arrived(&mut self, links: &mut Links, who: Who) {
+    /// An executor is where it was to go. Acks of a spout's trees go there when it says that none is open: it may have been there all the time, by
+    /// assignments that it was never told of, and those that are open end where they began.
+    pub(crate) fn trees_arrived(&mut self, who: Who) {
         self.shift.renewed.insert(who);
-        let Some(delayed) = self.shift.delayed.remove(&who) else { return };
-        self.shift.renewed.remove(&who);
-        delayed.iter().for_each(|at| self.set_trees(*at, true));
-        if let Some(owner) = delayed.first().and_then(|at| at.owner) {
-            self.turn_executor(links, who, owner, self.io.turn_ns);
+        let owner = self.shift.trees.iter().find(|at| at.is_spout && at.task == who).and_then(|at| at.owner);
+        if let Some(owner) = owner {
+            let lane = self.lane_of(owner);
+            self.shift.moves.turn(who, lane, self.io.turn_ns);
         }
     }
 
     /// Looks again where the trees of each task are, those excepted whose spout or ledger is on its way.
     pub(crate) fn trees_changed(&mut self) {
-        let renewed = std::mem::take(&mut self.shift.renewed);
+        let mut renewed = std::mem::take(&mut self.shift.renewed);
         for at in self.shift.trees.clone().iter() {
-            let who = self.layout_executors[self.io.dests[at.task as usize].credit as usize].first;
-            if !self.shift.moves.turns(who) {
+            let ordinal = self.io.dests[at.task as usize].credit;
+            let who = self.layout_executors[ordinal as usize].first;
+            // Held until it is released: `moves` has said so, but others come first.
+            if !self.shift.moves.turns(who) && !self.io.held.contains(&ordinal) {
                 self.set_trees(*at, renewed.contains(&who));
             }
         }
+        renewed.retain(|who| self.shift.moves.turns(*who));
+        self.shift.renewed = renewed;
         self.io.acks.send_orphans(self.io.turn_ns);
     }
 
     /// `anew`: an instance of the owner that has gone was the last to use its ledger.
-    fn set_trees(&mut self, TreesAt { task, owner, ledger }: TreesAt, anew: bool) {
+    fn set_trees(&mut self, TreesAt { task, owner, ledger, .. }: TreesAt, anew: bool) {
         let (owner_at, ledger_of) = (self.ack_road(owner), self.ack_road(ledger));
         if let (None, Some(tracker)) = (owner_at, self.shift.tracker_of.get(&task)) {
             self.io.acks.owner_at[task as usize] = Road::Here(*tracker);
@@ -125,10 +118,10 @@ impl CoreLoop {
 
 /// Where the trees of each task that opens some are.
 pub(crate) fn trees_at(plan: &AckPlan, loop_of: impl Fn(ExecutorId) -> Option<LoopAt>) -> Vec<TreesAt> {
-    let of = |id: ExecutorId| {
+    let of = |(id, is_spout): (ExecutorId, bool)| {
         let owner = loop_of(id);
         let ledger = |task| owner.and_then(|at| plan.ledger_at(task, at, &loop_of, LoopAt::same_worker));
-        id.tasks().map(|task| TreesAt { task, owner, ledger: ledger(task) }).collect::<Vec<_>>()
+        id.tasks().map(|task| TreesAt { task, is_spout, owner, ledger: ledger(task) }).collect::<Vec<_>>()
     };
     plan.owners().flat_map(of).collect()
 }

@@ -238,7 +238,7 @@ impl World {
                 self.nodes[at].leads.insert(who, None);
                 self.nodes[at].moves.hold(who, None, Some(to), now_ns);
             }
-            Action::Forget { .. } | Action::Open { .. } | Action::Turn { .. } | Action::OpenTrees { .. } => {}
+            Action::Forget { .. } | Action::Open { .. } | Action::Turn { .. } | Action::CloseTrees { .. } | Action::OpenTrees { .. } => {}
         }
     }
 
