@@ -4,8 +4,9 @@
 //! The record's arguments: an output directory, how many numbers each spout task emits (0 = endless), and a word: `plain`; `stuck` holds
 //! the first middle task up for a while; `fatal` ends it for good; `tracked` has one executor of each and tracks every number.
 //! Each count task writes what it saw at its end: tuples, sum of values, how many came out of the order their source sent them in, and from how
-//! many sources they came. An instance that ends elsewhere, because its executor moves, writes the same to a file of its own. A tracked spout
-//! task writes then how many trees were acked and how many failed, and before that the reason of the first one that did.
+//! many sources they came. An instance that is not the first to end, or that its executor moves away from, writes the same to a file of its own:
+//! a task that has ended and moves then begins, and ends, anew. A tracked spout task writes then how many trees were acked and how many
+//! failed, and before that the reason of the first one that did.
 
 // `#[tuple]` names the crate users depend on, which stands on this one.
 extern crate self as saetta;
@@ -140,6 +141,14 @@ impl Count {
     }
 }
 
+impl Count {
+    /// No name is used twice: instances of a task in one process come one after the other.
+    fn write_part(&self) -> Result<(), Fail> {
+        let name = (0..).map(|n| format!("part-{}-{}-{n}", self.task, std::process::id())).find(|name| !self.out.join(name).exists());
+        self.write(&name.expect("endless"))
+    }
+}
+
 impl Component for Count {
     fn open(&mut self, cx: &mut Cx<'_>) -> Result<(), Fail> {
         self.task = cx.task();
@@ -156,13 +165,12 @@ impl Component for Count {
     }
     fn finish(&mut self, cx: &mut Cx<'_>) -> Result<(), Fail> {
         self.ended = true;
-        self.write(&format!("count-{}", cx.task()))
+        let name = format!("count-{}", cx.task());
+        if self.out.join(&name).exists() { self.write_part() } else { self.write(&name) }
     }
     fn close(&mut self) {
         if !self.ended && self.tuples > 0 {
-            // No name is used twice: instances of a task in one process come one after the other.
-            let name = (0..).map(|n| format!("part-{}-{}-{n}", self.task, std::process::id())).find(|name| !self.out.join(name).exists());
-            let _ = self.write(&name.expect("endless"));
+            let _ = self.write_part();
         }
     }
 }
