@@ -436,9 +436,9 @@ impl Watchdog {
             return Ok(Some(End::Restart(format!("assignment {version}: {why}"))));
         }
         let linking = place::linking(&self.program.spec, &self.layout, &self.rule, &assignment, &own, self.links_max)?;
-        let shared = !(linking.shares.is_empty() && self.shares.is_empty());
-        if (shared || !self.moves) && place::executors(&self.own) != place::executors(&own) {
-            // A move has been seen to lose tuples, and over a shared link to wait for its end; a new start is slower and sure.
+        let other_shares = linking.shares != self.shares;
+        if (other_shares || !self.moves) && place::executors(&self.own) != place::executors(&own) {
+            // A link that begins or ceases to be shared is closed, with what is on its way: moves would wait for that.
             return Ok(Some(End::Restart(format!("assignment {version}: other executors"))));
         }
         let mut wanted = place::move_links(&self.rule, &self.assignment, &assignment, self.id)?;

@@ -574,14 +574,22 @@ fn a_task_that_has_ended_and_moves_ends_anew_and_nothing_it_counted_is_lost() {
 #[test]
 fn executors_that_move_under_load_lose_nothing_and_keep_their_order() {
     let _alone = alone();
-    assert!((0..5).any(|_| moves(400_000)), "five times a link was lost; is this machine overloaded?");
+    assert!((0..5).any(|_| moves(400_000, &[])), "five times a link was lost; is this machine overloaded?");
+}
+
+#[test]
+fn executors_that_move_over_a_link_that_all_loops_share_lose_nothing_and_keep_their_order() {
+    let _alone = alone();
+    let config = [("worker.mode", "dedicated"), ("transport.links.max", "1")];
+    assert!((0..5).any(|_| moves(200_000, &config)), "five times a link was lost; is this machine overloaded?");
 }
 
 /// One run of a finite topology whose bolts change places again and again. False = a link was lost, so counts are not exact.
-fn moves(each: u64) -> bool {
+fn moves(each: u64, config: &[(&str, &str)]) -> bool {
     let dir = tempfile::tempdir().unwrap();
     let (mut record, mut assignment) = (record(dir.path(), each, "plain"), two_workers());
     record.config.insert("worker.moves".into(), "true".into());
+    record.config.extend(config.iter().map(|(k, v)| ((*k).into(), (*v).into())));
     let mut a = Seat::start(dir.path(), &record, &assignment, 10, 1);
     let mut b = Seat::start(dir.path(), &record, &assignment, 20, 1);
     wait(&mut [&mut a, &mut b], "tuples flow", |s| s[0].executed(1) > 1000 && s[1].executed(2) > 1000);
