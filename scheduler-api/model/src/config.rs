@@ -277,7 +277,7 @@ pub const KEYS: &[Key] = &[
         Scope::Topology,
         Kind::Word(&["false", "true"]),
         "false",
-        "executors change place between running workers; experimental: tuples have been seen lost. Off: a worker with other executors starts anew",
+        "executors change place between running workers; experimental: a worker lost meanwhile may cost order. Off: one with other executors starts anew",
     ),
     key(
         "worker.outbox.bytes",
