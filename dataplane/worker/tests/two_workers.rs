@@ -495,7 +495,6 @@ fn another_peer_and_other_executors_are_taken_on_and_other_cores_need_a_new_star
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let (mut record, mut assignment) = (record(dir.path(), 0, "plain"), two_workers());
-    record.config.insert("worker.moves".into(), "true".into());
     let mut a = Seat::start(dir.path(), &record, &assignment, 10, 1);
     let mut b = Seat::start(dir.path(), &record, &assignment, 20, 1);
     wait(&mut [&mut a, &mut b], "tuples flow", |s| s[0].executed(1) > 1000 && s[1].executed(2) > 1000);
@@ -553,7 +552,6 @@ fn a_task_that_has_ended_and_moves_ends_anew_and_nothing_it_counted_is_lost() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let (mut record, mut assignment) = (record(dir.path(), 1000, "plain"), two_workers());
-    record.config.insert("worker.moves".into(), "true".into());
     let mut a = Seat::start(dir.path(), &record, &assignment, 10, 1);
     let mut b = Seat::start(dir.path(), &record, &assignment, 20, 1);
     wait(&mut [&mut a, &mut b], "both workers have ended and drained", |s| s.iter().all(|s| s.ended()));
@@ -588,7 +586,6 @@ fn executors_that_move_over_a_link_that_all_loops_share_lose_nothing_and_keep_th
 fn moves(each: u64, config: &[(&str, &str)]) -> bool {
     let dir = tempfile::tempdir().unwrap();
     let (mut record, mut assignment) = (record(dir.path(), each, "plain"), two_workers());
-    record.config.insert("worker.moves".into(), "true".into());
     record.config.extend(config.iter().map(|(k, v)| ((*k).into(), (*v).into())));
     let mut a = Seat::start(dir.path(), &record, &assignment, 10, 1);
     let mut b = Seat::start(dir.path(), &record, &assignment, 20, 1);

@@ -275,9 +275,9 @@ pub const KEYS: &[Key] = &[
     key(
         "worker.moves",
         Scope::Topology,
-        Kind::Word(&["false", "true"]),
-        "false",
-        "executors change place between running workers; experimental: a worker lost meanwhile may cost order. Off: one with other executors starts anew",
+        Kind::Word(&["true", "false"]),
+        "true",
+        "executors change place between running workers, losing nothing; false: a worker whose executors are others starts anew",
     ),
     key(
         "worker.outbox.bytes",
