@@ -102,7 +102,7 @@ impl Workers {
             let mut executors = Vec::new();
             for id in place.components {
                 let component = layout.component(id).ok_or_else(|| format!("no component {id:?}"))?;
-                executors.extend(component.executors.iter().map(|id| ExecutorPlace { id: *id, core, started_ms: 0 }));
+                executors.extend(component.executors.iter().map(|id| ExecutorPlace { id: *id, core, started_ms: 0, planned: false }));
             }
             executors.sort_by_key(|e| e.id.first);
             // Free now; the worker binds it with SO_REUSEADDR a moment later.

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use saetta_model::Name;
 use saetta_model::config::Config;
-use saetta_sched_host::SchedulerOptions;
+use saetta_sched_host::{Facts, SchedulerOptions};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -50,6 +50,7 @@ impl NimbusOptions {
             helper: beside.helper,
             deadline: config.duration("scheduler.deadline.secs").unwrap_or(beside.deadline),
             memory_bytes: config.u32("scheduler.memory.mb").map_or(beside.memory_bytes, |mb| u64::from(mb) << 20),
+            facts: Facts::from_config(config).map_err(NimbusError::Setting)?,
         };
         Ok(NimbusOptions {
             bind: text("nimbus.bind"),
@@ -75,6 +76,9 @@ pub enum NimbusError {
         /// What to do.
         why: String,
     },
+    /// A setting says what cannot be.
+    #[error("{0}")]
+    Setting(String),
     /// A file that has to be private is not, or is not what it should be.
     #[error("{path}: {why}")]
     File {

@@ -29,7 +29,13 @@ pub fn ask(engine: &dyn PlacementEngine, round: &Round, seed: u64) -> RoundOutco
     let topologies: Vec<RoundTopology<'_>> = round
         .topologies
         .iter()
-        .map(|Wanted { record, layout, current }| RoundTopology { record, layout, workers_wanted: layout.workers_wanted, current })
+        .map(|Wanted { record, layout, current }| RoundTopology {
+            record,
+            layout,
+            workers_wanted: layout.workers_wanted,
+            current,
+            rates: &[],
+        })
         .collect();
     engine.round(&RoundInput { reason: round.reason, supervisors: &round.supervisors, topologies: &topologies, seed, round_id: round.id })
 }
@@ -122,7 +128,7 @@ pub fn build(
             },
             |p| p.index,
         );
-        let placed = plan_cores(record, layout, &executors, &cores);
+        let placed = plan_cores(record, layout, &executors, &cores, &|e| plan.cores.get(&e).copied());
         for component in record.spec.components.iter().map(|c| c.id.as_str()) {
             let here = layout.component(component).is_some_and(|l| l.executors.iter().any(|e| executors.contains(e)));
             if let Some(core) = core_by_hand(record, component).filter(|core| here && !cores.contains(core)) {
@@ -133,7 +139,10 @@ pub fn build(
             }
         }
         let started = |id: ExecutorId| before.and_then(|p| p.executors.iter().find(|e| e.id == id)).map_or(wall_ms, |e| e.started_ms);
-        let executors = placed.iter().map(|p| ExecutorPlace { id: p.id, core: p.core, started_ms: started(p.id) }).collect();
+        let executors = placed
+            .iter()
+            .map(|p| ExecutorPlace { id: p.id, core: p.core, started_ms: started(p.id), planned: p.reason == cores::Reason::ByScheduler })
+            .collect();
         // 0 stands for "no placement" in messages, so no placement has it.
         let id = before.map_or_else(|| random().max(1), |p| p.id);
         assignment.workers.push(Placement { slot: slot.clone(), id, index, cores, share, executors });
@@ -157,10 +166,18 @@ pub fn next_version(previous: Option<&Assignment>, mut next: Assignment) -> Opti
 }
 
 /// Cores of one worker's executors (ascending), and why. `status` asks again for the reasons: the same question has the same answer.
-pub fn plan_cores(record: &TopologyRecord, layout: &Layout, executors: &[ExecutorId], cores: &[u32]) -> Vec<Placed> {
+/// `planned` is what the scheduler said; a core the worker does not have (any more) counts as none said.
+pub fn plan_cores(
+    record: &TopologyRecord,
+    layout: &Layout,
+    executors: &[ExecutorId],
+    cores: &[u32],
+    planned: &dyn Fn(ExecutorId) -> Option<u32>,
+) -> Vec<Placed> {
+    let planned = |e: ExecutorId| planned(e).filter(|core| cores.contains(core));
     let by_hand = |component: &str| core_by_hand(record, component).filter(|core| cores.contains(core));
     let blocks = |component: &str| setting(record, component, "executor.blocking") == Some("true");
-    cores::plan(&record.spec, layout, executors, cores, &Hints { by_hand: &by_hand, blocks: &blocks, ..Hints::NONE })
+    cores::plan(&record.spec, layout, executors, cores, &Hints { by_hand: &by_hand, planned: &planned, blocks: &blocks, ..Hints::NONE })
 }
 
 /// A key of a component: its own, else the topology's.

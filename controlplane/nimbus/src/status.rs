@@ -189,7 +189,8 @@ fn core_whys(record: &TopologyRecord, layout: &Layout, assignment: Option<&Assig
         let assigned: BTreeMap<ExecutorId, u32> =
             worker.executors.iter().filter(|e| known.contains(&e.id)).map(|e| (e.id, e.core)).collect();
         let executors: Vec<ExecutorId> = assigned.keys().copied().collect();
-        let placed = plan_cores(record, layout, &executors, &worker.cores);
+        let planned = |e: ExecutorId| worker.executors.iter().find(|p| p.id == e && p.planned).map(|p| p.core);
+        let placed = plan_cores(record, layout, &executors, &worker.cores, &planned);
         whys.extend(placed.into_iter().filter(|p| assigned[&p.id] == p.core).map(|p| (p.id, p.reason.to_string())));
     }
     whys

@@ -136,6 +136,8 @@ impl World {
                     resources: Resources::default(),
                     platform: Platform { machine: "x86_64".into(), glibc: None },
                     incarnation: 1,
+                    started_ms: 0,
+                    cores: Vec::new(),
                 };
                 self.cluster.supervisors.insert(info.id.clone(), info);
                 Event::Look
@@ -345,7 +347,10 @@ impl World {
                 }
                 _ => {}
             }
-            plans.push((wanted.record.id.clone(), TopologyPlan { slots, how: How::Plugin("stand-in".into()), unplaced }));
+            plans.push((
+                wanted.record.id.clone(),
+                TopologyPlan { slots, cores: BTreeMap::new(), how: How::Plugin("stand-in".into()), unplaced },
+            ));
         }
         plans
     }

@@ -554,6 +554,8 @@ fn supervisor(id: &str, incarnation: u64) -> SupervisorInfo {
         resources: Resources::default(),
         platform: Platform { machine: "x86_64".into(), glibc: Some((2, 36)) },
         incarnation,
+        started_ms: 0,
+        cores: Vec::new(),
     }
 }
 

@@ -22,6 +22,7 @@
 
 mod agent;
 mod cluster;
+mod cores;
 mod dir;
 mod error;
 #[expect(unsafe_code, reason = "between fork and exec, and a pidfd in the reactor: there is no safe way")]
@@ -38,7 +39,7 @@ mod wanted;
 
 pub use error::SupervisorError;
 pub use launch::ENVIRONMENT;
-pub use machine::{allowed_cores, platform};
+pub use machine::{Offered, allowed_cores, platform};
 
 use agent::{Agent, Inlets, Message, Outlets};
 use saetta_model::cluster::divide_cores;
@@ -48,7 +49,7 @@ use slot::Times;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tracing::{info, warn};
@@ -80,6 +81,8 @@ pub struct SupervisorOptions {
     pub ports: Vec<u16>,
     /// `supervisor.cores`; `None` = those this process may run on.
     pub cores: Option<Vec<u32>>,
+    /// What it offers to executors.
+    pub offered: Offered,
     /// `nimbus.seeds`: `host:port` each; not empty.
     pub seeds: Vec<String>,
     /// `cluster.secret.file`, read at each fetch.
@@ -126,6 +129,11 @@ impl SupervisorOptions {
             rack: text("supervisor.rack"),
             ports: config.numbers("supervisor.slots.ports").expect("has a default").into_iter().map(|p| p as u16).collect(),
             cores: config.numbers("supervisor.cores"),
+            offered: Offered {
+                cpu_pct: config.number("supervisor.cpu.capacity"),
+                memory_mb: config.number("supervisor.memory.capacity.mb"),
+                others: config.named_numbers("supervisor.resources"),
+            },
             seeds,
             secret_file,
             launch_grace: secs("worker.launch.grace.secs"),
@@ -253,9 +261,11 @@ fn describe(options: &SupervisorOptions, ports: &[u16], id: Name) -> Result<Supe
         host: options.host.clone(),
         rack: options.rack.clone(),
         slots: divide_cores(ports, &cores),
-        resources: machine::resources(&cores),
+        resources: machine::resources(&cores, &options.offered),
         platform: platform(),
         incarnation: dir::random_u64(),
+        started_ms: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64),
+        cores: cores::describe(&cores),
     })
 }
 

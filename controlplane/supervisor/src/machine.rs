@@ -6,7 +6,7 @@ use object::elf::FileHeader64;
 use object::read::elf::{FileHeader, SectionHeader};
 use object::{Endianness, StringTable};
 use saetta_model::cluster::Platform;
-use saetta_model::topology::Resources;
+use saetta_model::topology::{Resources, offer_milli};
 use std::collections::BTreeMap;
 
 /// Thousandths of a percent in one core.
@@ -21,10 +21,26 @@ pub fn allowed_cores() -> Vec<u32> {
     }
 }
 
-/// What the machine offers to executors: these cores and all of its memory.
-pub(crate) fn resources(cores: &[u32]) -> Resources {
-    let memory_bytes = std::fs::read_to_string("/proc/meminfo").ok().and_then(|t| mem_total_bytes(&t)).unwrap_or(0);
-    Resources { cpu_milli_pct: cores.len() as i64 * CPU_MILLI_PCT_PER_CORE, memory_bytes, generic_milli: BTreeMap::new() }
+/// What the machine offers to executors: what is configured, else these cores and all of its memory.
+pub(crate) fn resources(cores: &[u32], offered: &Offered) -> Resources {
+    let memory = || std::fs::read_to_string("/proc/meminfo").ok().and_then(|t| mem_total_bytes(&t)).unwrap_or(0);
+    Resources {
+        cpu_milli_pct: offered.cpu_pct.map_or(cores.len() as i64 * CPU_MILLI_PCT_PER_CORE, offer_milli),
+        memory_bytes: offered.memory_mb.map_or_else(memory, |mb| (mb * f64::from(1 << 20)) as i64),
+        generic_milli: offered.others.iter().map(|(kind, n)| (kind.clone(), offer_milli(*n))).collect(),
+        ..Resources::default()
+    }
+}
+
+/// What the configuration says this supervisor offers.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Offered {
+    /// `supervisor.cpu.capacity`, percent of a core; `None` = 100 for each core of its slots.
+    pub cpu_pct: Option<f64>,
+    /// `supervisor.memory.capacity.mb`; `None` = the machine's memory.
+    pub memory_mb: Option<f64>,
+    /// `supervisor.resources`, units by kind.
+    pub others: BTreeMap<String, f64>,
 }
 
 /// What binaries run here.
@@ -85,9 +101,16 @@ mod tests {
     fn this_machine_has_cores_memory_and_a_name() {
         let cores = allowed_cores();
         assert!(!cores.is_empty() && cores.windows(2).all(|w| w[0] < w[1]));
-        let offered = resources(&cores);
-        assert!(offered.memory_bytes > 64 << 20, "{offered:?}");
-        assert_eq!(offered.cpu_milli_pct, cores.len() as i64 * 100_000);
+        let found = resources(&cores, &Offered::default());
+        assert!(found.memory_bytes > 64 << 20, "{found:?}");
+        assert_eq!(found.cpu_milli_pct, cores.len() as i64 * 100_000);
+        let stated = Offered { cpu_pct: Some(12.3), memory_mb: Some(1.5), others: BTreeMap::from([("gpu".into(), 0.0019)]) };
+        let stated = resources(&cores, &stated);
+        assert_eq!(
+            (stated.cpu_milli_pct, stated.memory_bytes, stated.generic_milli["gpu"]),
+            (12_300, 3 << 19, 1),
+            "offers are rounded down"
+        );
         assert!(!platform().machine.is_empty());
     }
 

@@ -111,7 +111,7 @@ pub(crate) mod tests {
                 index: 0,
                 cores: vec![0],
                 share: 1,
-                executors: vec![ExecutorPlace { id: ExecutorId { first: 1, last: 1 }, core: 0, started_ms: 0 }],
+                executors: vec![ExecutorPlace { id: ExecutorId { first: 1, last: 1 }, core: 0, started_ms: 0, planned: false }],
             })
             .collect();
         Assignment { version: 1, binary: "a".repeat(64), hosts: BTreeMap::new(), workers }

@@ -11,7 +11,7 @@ use saetta_model::record::TopologyState;
 use saetta_model::topology::{Format, TopologySpec};
 use saetta_model::{Assignment, Name, Placement, TopologyRecord};
 use saetta_store::{Leadership, MemoryCluster, MemoryStore, NimbusInfo, Store};
-use saetta_supervisor::{Supervisor, SupervisorHandle, SupervisorOptions};
+use saetta_supervisor::{Offered, Supervisor, SupervisorHandle, SupervisorOptions};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -111,6 +111,7 @@ impl Bench {
             rack: String::new(),
             ports: vec![PORT],
             cores: None,
+            offered: Offered::default(),
             seeds: vec![self.nimbus.seed.clone()],
             secret_file: self.tmp.path().join("secret"),
             launch_grace: Duration::from_secs(20),

@@ -50,6 +50,7 @@ impl CorePlan {
         let cores = cores_for(&layout, &rule, &allowed, by_hand.values().copied());
         let all: Vec<ExecutorId> = layout.executors().map(|(_, e)| e).collect();
         let hints = Hints {
+            planned: &|_| None,
             by_hand: &|id| by_hand.get(id).copied(),
             blocks: &|id| blocking.contains(id),
             busy: &|id| options.busy.get(id).copied(),

@@ -10,7 +10,9 @@ use crate::run::Summary;
 use saetta_engine::{Chooser, ComponentFactory, DeadLetterFn, Program, ProgramComponent};
 use saetta_model::config::{Config, Owner, Source};
 use saetta_model::name::Name;
-use saetta_model::topology::{ComponentKind, ComponentSpec, FieldSpec, Format, Grouping, InputSpec, Resources, StreamSpec, TopologySpec};
+use saetta_model::topology::{
+    ComponentKind, ComponentSpec, FieldSpec, Format, Grouping, InputSpec, Resources, SharedMemory, StreamSpec, TopologySpec, request_milli,
+};
 use saetta_tuple::{FORMAT, StreamType, Tuple, check};
 use std::any::TypeId;
 use std::collections::BTreeMap;
@@ -228,6 +230,10 @@ impl Inner<'_> {
     }
 }
 
+fn mib(mb: f64) -> i64 {
+    (mb * f64::from(1 << 20)).ceil() as i64
+}
+
 macro_rules! common {
     () => {
         /// Parallelism hint: executors at submit. Default 1.
@@ -244,20 +250,48 @@ macro_rules! common {
         }
         /// CPU one executor asks for, in percent of one core: for schedulers, and for the core planner's balance.
         #[must_use]
-        pub fn cpu_pct(mut self, pct: f64) -> Self {
-            self.inner.spec().resources.cpu_milli_pct = (pct * 1000.0).ceil() as i64;
+        pub fn cpu_load(mut self, percent: f64) -> Self {
+            self.inner.spec().resources.cpu_milli_pct = request_milli(percent);
             self
         }
-        /// Memory one executor asks for, in MiB.
+        /// Memory one executor asks for, in MiB: what counts against `topology.worker.max.heap.size.mb`, and what does not.
         #[must_use]
-        pub fn memory_mb(mut self, mb: u32) -> Self {
-            self.inner.spec().resources.memory_bytes = i64::from(mb) << 20;
+        pub fn memory_load(mut self, on_heap_mb: f64, off_heap_mb: f64) -> Self {
+            let resources = &mut self.inner.spec().resources;
+            resources.off_heap_bytes = mib(off_heap_mb);
+            resources.memory_bytes = mib(on_heap_mb) + resources.off_heap_bytes;
             self
         }
-        /// A generic resource one executor asks for.
+        /// Another resource one executor asks for, in units.
         #[must_use]
         pub fn resource(mut self, kind: &str, amount: f64) -> Self {
-            self.inner.spec().resources.generic_milli.insert(kind.to_owned(), (amount * 1000.0).ceil() as i64);
+            self.inner.spec().resources.generic_milli.insert(kind.to_owned(), request_milli(amount));
+            self
+        }
+        /// Memory its executors share, in MiB, with each other and with other components that name the same block: once in each worker
+        /// (counting against the heap, and not), and once on each node.
+        #[must_use]
+        pub fn shared_memory(mut self, name: &str, on_heap_mb: f64, off_heap_worker_mb: f64, off_heap_node_mb: f64) -> Self {
+            self.inner.spec().resources.shared.push(SharedMemory {
+                name: name.to_owned(),
+                on_heap_bytes: mib(on_heap_mb),
+                off_heap_worker_bytes: mib(off_heap_worker_mb),
+                off_heap_node_bytes: mib(off_heap_node_mb),
+            });
+            self
+        }
+        /// Most of its executors on one node, for schedulers that look at constraints.
+        #[must_use]
+        pub fn max_colocation(mut self, executors: u32) -> Self {
+            self.inner.config("topology.component.max.colocation", executors.to_string());
+            self
+        }
+        /// A component that may not share a worker with it, for schedulers that look at constraints. Several by several calls.
+        #[must_use]
+        pub fn incompatible_with(mut self, component: &str) -> Self {
+            let key = "topology.component.incompatible";
+            let before = self.inner.spec().config.get(key).map(|all| format!("{all},")).unwrap_or_default();
+            self.inner.config(key, before + component);
             self
         }
         /// The core its executors run on, by hand.

@@ -241,7 +241,12 @@ mod tests {
             share: 1,
             executors: executors
                 .iter()
-                .map(|(task, core)| ExecutorPlace { id: ExecutorId { first: *task, last: *task }, core: *core, started_ms: 0 })
+                .map(|(task, core)| ExecutorPlace {
+                    id: ExecutorId { first: *task, last: *task },
+                    core: *core,
+                    started_ms: 0,
+                    planned: false,
+                })
                 .collect(),
         }
     }

@@ -83,7 +83,7 @@ fn placement<const N: usize>(node: &str, id: u64, index: u32, port: u16, tasks: 
     let cores: Vec<u32> = saetta_engine::allowed_cores().into_iter().take(2).collect();
     let place = |(i, task): (usize, u32)| {
         let core = cores[i % 2 % cores.len()];
-        ExecutorPlace { id: ExecutorId { first: task, last: task }, core, started_ms: 0 }
+        ExecutorPlace { id: ExecutorId { first: task, last: task }, core, started_ms: 0, planned: false }
     };
     let executors = tasks.into_iter().enumerate().map(place).collect();
     Placement { slot: SlotId { node: name(node), port }, id, index, cores: cores.clone(), share: 2, executors }

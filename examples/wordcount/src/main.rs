@@ -84,16 +84,16 @@ fn topology(t: &mut Topology, args: Args) -> Result<()> {
         // A line is ten words: reading costs little beside splitting.
         let lines = if args.acked {
             let fates = fates.clone();
-            let spout = t.spout(&name("read"), move || Acked::new(read(), fates.clone())).cpu_pct(30.0);
+            let spout = t.spout(&name("read"), move || Acked::new(read(), fates.clone())).cpu_load(30.0);
             spout.config("topology.max.spout.pending", LINES_PENDING_MAX).stream::<Line>()
         } else {
-            t.spout(&name("read"), read).cpu_pct(30.0).stream::<Line>()
+            t.spout(&name("read"), read).cpu_load(30.0).stream::<Line>()
         };
         let split = t.bolt(&name("split"), Split::default).input(&lines, Shuffle);
-        words.push(split.executors(args.splitters).cpu_pct(100.0).stream::<Word>());
+        words.push(split.executors(args.splitters).cpu_load(100.0).stream::<Word>());
     }
     let counters = if args.keyed { args.counters.max(READERS as u32) } else { args.counters };
-    let count = t.bolt("count", move || Count::new(out.clone(), results.clone())).executors(counters).cpu_pct(100.0);
+    let count = t.bolt("count", move || Count::new(out.clone(), results.clone())).executors(counters).cpu_load(100.0);
     let _ = words.iter().fold(count, |count, words| count.input(words, by!(Word.word)));
 
     let fates = args.acked.then_some(fates);

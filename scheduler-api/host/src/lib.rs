@@ -14,5 +14,6 @@ pub mod round;
 pub mod validate;
 mod wire;
 
-pub use options::SchedulerOptions;
-pub use round::{How, Reason, RoundInput, RoundOutcome, RoundTopology, Scheduler, TopologyPlan};
+pub use options::{Facts, SchedulerOptions};
+pub use process::Answer;
+pub use round::{EdgeRate, How, Reason, RoundInput, RoundOutcome, RoundTopology, Scheduler, TopologyPlan};

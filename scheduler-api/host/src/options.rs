@@ -1,5 +1,8 @@
 //! Where a scheduler comes from and what it may use.
 
+use saetta_model::config::Config;
+use saetta_model::topology::{offer_milli, request_milli};
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -20,6 +23,46 @@ pub struct SchedulerOptions {
     pub deadline: Duration,
     /// `scheduler.memory.mb` in bytes: address space of the helper.
     pub memory_bytes: u64,
+    /// What schedulers are told of the cluster that no supervisor and no topology says.
+    pub facts: Facts,
+}
+
+/// The cluster's own settings that a scheduler looks at.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// `worker.min.cpu.pcore.percent` in thousandths.
+    pub min_worker_cpu_milli_pct: i64,
+    /// `nimbus.monitor.freq.secs` in milliseconds; 0 = not stated.
+    pub monitor_period_ms: u64,
+    /// `resource.aware.scheduler.user.pools`: by user and kind, in thousandths.
+    pub guarantees: BTreeMap<String, BTreeMap<String, i64>>,
+    /// `multitenant.scheduler.user.pools`.
+    pub isolated_nodes: BTreeMap<String, u32>,
+}
+
+impl Facts {
+    /// From a daemon's configuration. The error names the key.
+    pub fn from_config(config: &Config) -> Result<Self, String> {
+        let mut guarantees: BTreeMap<String, BTreeMap<String, i64>> = BTreeMap::new();
+        for (name, amount) in config.named_numbers("resource.aware.scheduler.user.pools") {
+            let Some((user, kind)) = name.split_once('/') else {
+                return Err(format!(
+                    "resource.aware.scheduler.user.pools: {name:?} is not USER/KIND, as ann/cpu=200 or ann/memory.mb=4096"
+                ));
+            };
+            guarantees.entry(user.to_owned()).or_default().insert(kind.to_owned(), offer_milli(amount));
+        }
+        Ok(Facts {
+            min_worker_cpu_milli_pct: config.number("worker.min.cpu.pcore.percent").map_or(0, request_milli),
+            monitor_period_ms: config.duration("nimbus.monitor.freq.secs").map_or(0, |d| d.as_millis() as u64),
+            guarantees,
+            isolated_nodes: config
+                .named_numbers("multitenant.scheduler.user.pools")
+                .into_iter()
+                .map(|(user, n)| (user, n as u32))
+                .collect(),
+        })
+    }
 }
 
 impl SchedulerOptions {
@@ -42,6 +85,7 @@ impl SchedulerOptions {
             helper: find(HELPER_NAME).unwrap_or_else(|| own.clone()).join(HELPER_NAME),
             deadline: Duration::from_secs(5),
             memory_bytes: 512 << 20,
+            facts: Facts::default(),
         })
     }
 

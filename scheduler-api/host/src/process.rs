@@ -116,6 +116,17 @@ impl Drop for Spawner {
 /// the plugin's doing, and the last resort must not fail because the plugin was given little time.
 pub(crate) const START_DEADLINE_MIN: Duration = Duration::from_secs(5);
 
+/// What a plugin wrote, copied, not validated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// Row of a slot for each executor, or `abi::NONE`.
+    pub slot_of_exec: Vec<u32>,
+    /// `abi::OUT_*` for each topology.
+    pub outcome: Vec<u32>,
+    /// Row of a core for each executor, or `abi::NONE` = Saetta chooses.
+    pub core_of_exec: Vec<u32>,
+}
+
 /// A running helper.
 pub(crate) struct Helper {
     path: PathBuf,
@@ -178,8 +189,8 @@ impl Helper {
         matches!(poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(0))
     }
 
-    /// Runs a round: executors' slots and topologies' outcomes as the plugin wrote them, copied and not validated.
-    pub(crate) fn round(&mut self, packed: &Packed, args: RoundArgs, allowed: Duration) -> Result<(Vec<u32>, Vec<u32>), Failure> {
+    /// Runs a round.
+    pub(crate) fn round(&mut self, packed: &Packed, args: RoundArgs, allowed: Duration) -> Result<Answer, Failure> {
         let deadline = Instant::now() + allowed;
         let path = self.path.clone();
         let failed = |doing: &'static str| move |e: io::Error| Failure::Helper { path: path.clone(), what: format!("{doing}: {e}") };
@@ -187,6 +198,7 @@ impl Helper {
         let (n_execs, n_topologies) = (packed.executors.len(), packed.topologies.len());
         let mut prefilled: Vec<u8> = packed.slot_of_exec.iter().flat_map(|s| s.to_le_bytes()).collect();
         prefilled.extend(std::iter::repeat_n(abi::OUT_KEEP.to_le_bytes(), n_topologies).flatten());
+        prefilled.extend(std::iter::repeat_n(abi::NONE.to_le_bytes(), n_execs).flatten());
         let answer = shared(&prefilled).map_err(failed.clone()("making room for the answer"))?;
 
         let message = Message {
@@ -222,7 +234,9 @@ impl Helper {
         let mut bytes = vec![0; prefilled.len()];
         answer.read_exact_at(&mut bytes, 0).map_err(failed("reading the answer"))?;
         let words: Vec<u32> = bytes.chunks_exact(4).map(<u32 as abi::Field>::get).collect();
-        Ok((words[..n_execs].to_vec(), words[n_execs..].to_vec()))
+        let (slot_of_exec, rest) = words.split_at(n_execs);
+        let (outcome, core_of_exec) = rest.split_at(n_topologies);
+        Ok(Answer { slot_of_exec: slot_of_exec.to_vec(), outcome: outcome.to_vec(), core_of_exec: core_of_exec.to_vec() })
     }
 
     /// The next message of a kind; log lines on the way are passed on.

@@ -5,8 +5,8 @@
 //! again as much where their processes have to be started; shorter deadlines than 5 s hold for the plugin's round only.
 
 use crate::SchedulerOptions;
-use crate::pack::{Packed, Places, pack};
-use crate::process::{Failure, Helper, START_DEADLINE_MIN, Spawner, What};
+use crate::pack::{Clock, Packed, Places, pack};
+use crate::process::{Answer, Failure, Helper, START_DEADLINE_MIN, Spawner, What};
 use crate::validate::validate;
 use saetta_model::assignment::Assignment;
 use saetta_model::cluster::{SlotId, Supervisors};
@@ -17,7 +17,7 @@ use saetta_sdk::abi;
 use saetta_sdk::call::RoundArgs;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// Why there is a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,6 +61,23 @@ pub struct RoundTopology<'a> {
     pub workers_wanted: u32,
     /// Only what is alive and should be kept where possible. Its `hosts` name the addresses of nodes that report no more.
     pub current: &'a Assignment,
+    /// What was measured on its subscriptions; empty = nothing.
+    pub rates: &'a [EdgeRate],
+}
+
+/// What was measured on a subscription, over all its executors.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EdgeRate {
+    /// Emitting component.
+    pub from: Name,
+    /// Subscribing component.
+    pub to: Name,
+    /// Stream.
+    pub stream: Name,
+    /// Tuples per second that arrived.
+    pub tuples_per_s: u64,
+    /// Their bytes per second.
+    pub bytes_per_s: u64,
 }
 
 /// A round: everything a decision depends on.
@@ -100,6 +117,8 @@ pub enum How {
 pub struct TopologyPlan {
     /// Slot of each executor that has one.
     pub slots: BTreeMap<ExecutorId, SlotId>,
+    /// Cores, by the operating system's number, of executors that a scheduler put on one. The others are for the worker's own planner.
+    pub cores: BTreeMap<ExecutorId, u32>,
     /// How it came about.
     pub how: How,
     /// Executors without a slot.
@@ -116,6 +135,7 @@ pub struct RoundOutcome {
 /// Runs rounds. Keeps the helper processes between them; dropping it ends them.
 pub struct Scheduler {
     options: SchedulerOptions,
+    started: Instant,
     helpers: Mutex<Helpers>,
 }
 
@@ -127,16 +147,14 @@ struct Helpers {
     fallback: Option<Helper>,
 }
 
-/// What a plugin wrote, copied, not validated.
-struct Answer {
-    slot_of_exec: Vec<u32>,
-    outcome: Vec<u32>,
-}
-
 impl Scheduler {
     /// Starts nothing yet: the first round does, and says what is missing.
     pub fn new(options: SchedulerOptions) -> Self {
-        Scheduler { options, helpers: Mutex::new(Helpers { spawner: Spawner::start(), plugin: None, fallback: None }) }
+        Scheduler {
+            options,
+            started: Instant::now(),
+            helpers: Mutex::new(Helpers { spawner: Spawner::start(), plugin: None, fallback: None }),
+        }
     }
 
     /// The options it was made with.
@@ -150,14 +168,20 @@ impl Scheduler {
             return RoundOutcome { topologies: Vec::new() };
         }
         let mut helpers = self.helpers.lock().unwrap_or_else(PoisonError::into_inner);
-        let wall_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as i64);
-        let mut places: Vec<Places> = input.topologies.iter().map(alive_places).collect();
+        let clock = Clock {
+            wall_ms: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as i64),
+            monotonic_ns: self.started.elapsed().as_nanos() as u64,
+        };
+        let facts = &self.options.facts;
+        let mut places: Vec<Placing> = input.topologies.iter().map(Placing::alive).collect();
         let n = places.len();
 
-        let packed = pack(input, &places, &vec![true; n], wall_ms);
+        let packed = pack(input, &slots_of(&places), &vec![true; n], facts, clock);
         let plugin = &self.options.plugin;
         let refused = match self.ask(&mut helpers, true, input, &packed, abi::NONE) {
-            Ok(answer) => accept(&packed, &answer, &mut places).map(|r| r.map(|rule| format!("plan of plugin {plugin} refused: {rule}"))),
+            Ok(answer) => {
+                accept(&packed, &answer, &mut places, false).map(|r| r.map(|rule| format!("plan of plugin {plugin} refused: {rule}")))
+            }
             Err(failure) => Verdicts(vec![Some(format!("plugin {plugin}: {failure}")); n]),
         };
         for why in refused.0.iter().flatten() {
@@ -165,12 +189,12 @@ impl Scheduler {
         }
 
         // Keep what runs; even places what has no slot, and moves nothing.
-        let lacking: Vec<bool> = (0..n).map(|i| refused.0[i].is_some() && unplaced(&input.topologies[i], &places[i]) > 0).collect();
+        let lacking: Vec<bool> = (0..n).map(|i| refused.0[i].is_some() && unplaced(&input.topologies[i], &places[i].slots) > 0).collect();
         let mut fallback = vec![None; n];
         if lacking.contains(&true) {
-            let packed = pack(input, &places, &lacking, wall_ms);
+            let packed = pack(input, &slots_of(&places), &lacking, facts, clock);
             fallback = match self.ask(&mut helpers, false, input, &packed, 0) {
-                Ok(answer) => accept(&packed, &answer, &mut places).0,
+                Ok(answer) => accept(&packed, &answer, &mut places, true).0,
                 Err(failure) => {
                     tracing::error!(round_id = input.round_id, %failure, "the built-in scheduler failed; nothing new is placed");
                     vec![Some(failure.to_string()); n]
@@ -178,14 +202,14 @@ impl Scheduler {
             };
         }
 
-        let topologies = input.topologies.iter().zip(places).enumerate().map(|(i, (topology, slots))| {
+        let topologies = input.topologies.iter().zip(places).enumerate().map(|(i, (topology, Placing { slots, cores }))| {
             let how = match (&refused.0[i], &fallback[i]) {
                 (None, _) => How::Plugin(plugin.clone()),
                 (Some(why), None) if lacking[i] => How::Fallback { why: why.clone() },
                 (Some(why), None) => How::Kept { why: why.clone() },
                 (Some(why), Some(failure)) => How::Kept { why: format!("{why}; fallback: {failure}") },
             };
-            (topology.record.id.clone(), TopologyPlan { unplaced: unplaced(topology, &slots), slots, how })
+            (topology.record.id.clone(), TopologyPlan { unplaced: unplaced(topology, &slots), slots, cores, how })
         });
         RoundOutcome { topologies: topologies.collect() }
     }
@@ -205,9 +229,9 @@ impl Scheduler {
         };
         let budget_ns = allowed.as_nanos().min(u128::from(u64::MAX)) as u64;
         let args = RoundArgs { reason: input.reason.code(), round_id: input.round_id, seed: input.seed, max_moves, flags: 0, budget_ns };
-        let (slot_of_exec, outcome) = helper.round(packed, args, allowed)?;
+        let answer = helper.round(packed, args, allowed)?;
         *place = Some(helper);
-        Ok(Answer { slot_of_exec, outcome })
+        Ok(answer)
     }
 }
 
@@ -220,18 +244,22 @@ impl Verdicts {
     }
 }
 
-/// Validates an answer and moves what is accepted into `places`.
-fn accept(packed: &Packed, answer: &Answer, places: &mut [Places]) -> Verdicts {
+/// Validates an answer and moves what is accepted into `places`. With `cores_stay`, who stays in its slot stays on the core it was put on.
+fn accept(packed: &Packed, answer: &Answer, places: &mut [Placing], cores_stay: bool) -> Verdicts {
     let mut refused = vec![None; places.len()];
-    for (topology, verdict) in packed.topologies.iter().zip(validate(packed, &answer.slot_of_exec, &answer.outcome)) {
+    for (row, (topology, verdict)) in packed.topologies.iter().zip(validate(packed, answer)).enumerate() {
         match verdict {
+            Ok(()) if answer.outcome[row] == abi::OUT_KEEP => {}
             Ok(()) => {
-                places[topology.input_index] = topology
-                    .executors
-                    .clone()
-                    .filter(|e| answer.slot_of_exec[*e] != abi::NONE)
-                    .map(|e| (packed.executors[e], packed.slots[answer.slot_of_exec[e] as usize].id.clone()))
-                    .collect();
+                let placed = || topology.executors.clone().filter(|e| answer.slot_of_exec[*e] != abi::NONE);
+                let slot = |e: usize| (packed.executors[e], packed.slots[answer.slot_of_exec[e] as usize].id.clone());
+                let core = |e: usize| Some((packed.executors[e], *packed.cores.get(answer.core_of_exec[e] as usize)?));
+                let next = Placing { slots: placed().map(slot).collect(), cores: placed().filter_map(core).collect() };
+                let before = std::mem::replace(&mut places[topology.input_index], next);
+                if cores_stay {
+                    let Placing { slots, cores } = &mut places[topology.input_index];
+                    cores.extend(before.cores.into_iter().filter(|(id, _)| slots.get(id) == before.slots.get(id)));
+                }
             }
             Err(rule) => refused[topology.input_index] = Some(rule),
         }
@@ -239,9 +267,25 @@ fn accept(packed: &Packed, answer: &Answer, places: &mut [Places]) -> Verdicts {
     Verdicts(refused)
 }
 
-fn alive_places(topology: &RoundTopology<'_>) -> Places {
-    let mut current = topology.current.slots();
-    topology.layout.executors().filter_map(|(_, id)| current.remove(&id).map(|slot| (id, slot))).collect()
+/// Where the executors of a topology are, as far as it is decided.
+struct Placing {
+    slots: Places,
+    /// Of those that a scheduler put on a core.
+    cores: BTreeMap<ExecutorId, u32>,
+}
+
+impl Placing {
+    /// As it runs now.
+    fn alive(topology: &RoundTopology<'_>) -> Self {
+        let mut current = topology.current.slots();
+        let slots: Places = topology.layout.executors().filter_map(|(_, id)| current.remove(&id).map(|slot| (id, slot))).collect();
+        let planned = topology.current.workers.iter().flat_map(|w| &w.executors).filter(|e| e.planned && slots.contains_key(&e.id));
+        Placing { cores: planned.map(|e| (e.id, e.core)).collect(), slots }
+    }
+}
+
+fn slots_of(places: &[Placing]) -> Vec<Places> {
+    places.iter().map(|p| p.slots.clone()).collect()
 }
 
 fn unplaced(topology: &RoundTopology<'_>, places: &Places) -> u32 {

@@ -4,16 +4,18 @@
 //! topology does not discard the rest. Pure; O(executors + slots) per pass, and a pass rejects at least one topology.
 //! Rules as numbered in the ABI's study: V01 values exist, V02 slots are assignable (what stays may stay), V03 one topology
 //! per slot, V04 a slot taken from another was really given up, V08 no more slots than workers wanted (what was used before
-//! may stay used), V11 the outcome matches the facts.
+//! may stay used), V11 the outcome matches the facts, V13 a core is one of the slot's.
 
 use crate::pack::Packed;
+use crate::process::Answer;
 use saetta_sdk::abi;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Checks an answer: one verdict per row of `packed.topologies`, `Err` says the rule and the numbers.
-pub fn validate(packed: &Packed, slot_of_exec: &[u32], outcome: &[u32]) -> Vec<Result<(), String>> {
+pub fn validate(packed: &Packed, answer: &Answer) -> Vec<Result<(), String>> {
+    let Answer { slot_of_exec, outcome, core_of_exec } = answer;
     let n = packed.topologies.len();
-    if slot_of_exec.len() != packed.executors.len() || outcome.len() != n {
+    if slot_of_exec.len() != packed.executors.len() || core_of_exec.len() != slot_of_exec.len() || outcome.len() != n {
         let why = format!(
             "V01: the plan has {} executors and {} topologies, the round {} and {n}",
             slot_of_exec.len(),
@@ -22,7 +24,7 @@ pub fn validate(packed: &Packed, slot_of_exec: &[u32], outcome: &[u32]) -> Vec<R
         );
         return vec![Err(why); n];
     }
-    let mut verdicts: Vec<Result<(), String>> = (0..n).map(|t| check_alone(packed, slot_of_exec, outcome[t], t)).collect();
+    let mut verdicts: Vec<Result<(), String>> = (0..n).map(|t| check_alone(packed, answer, outcome[t], t)).collect();
 
     // V03 and V04 to a fixed point: a rejected topology stays where it is, which may take a slot from one accepted before.
     let used = |t: usize, accepted: bool| -> BTreeSet<u32> {
@@ -55,12 +57,12 @@ pub fn validate(packed: &Packed, slot_of_exec: &[u32], outcome: &[u32]) -> Vec<R
 }
 
 /// What can be said of one topology without the others.
-fn check_alone(packed: &Packed, slot_of_exec: &[u32], outcome: u32, t: usize) -> Result<(), String> {
+fn check_alone(packed: &Packed, answer: &Answer, outcome: u32, t: usize) -> Result<(), String> {
     let topology = &packed.topologies[t];
     let (mut used, mut used_before) = (BTreeSet::new(), BTreeSet::new());
     let (mut changed, mut unplaced) = (0, 0);
     for e in topology.executors.clone() {
-        let (slot, before) = (slot_of_exec[e], packed.slot_of_exec[e]);
+        let (slot, before, core) = (answer.slot_of_exec[e], packed.slot_of_exec[e], answer.core_of_exec[e]);
         used_before.extend(Some(before).filter(|s| *s != abi::NONE));
         changed += u32::from(slot != before);
         if slot == abi::NONE {
@@ -72,6 +74,13 @@ fn check_alone(packed: &Packed, slot_of_exec: &[u32], outcome: u32, t: usize) ->
         };
         if !row.assignable && slot != before {
             return Err(format!("V02: executor {} is put into {}, whose supervisor is gone", packed.executors[e], slot_text(packed, slot)));
+        }
+        if core != abi::NONE && outcome != abi::OUT_KEEP && !row.cores.contains(&core) {
+            return Err(format!(
+                "V13: executor {} is put on core row {core}, which {} does not have",
+                packed.executors[e],
+                slot_text(packed, slot)
+            ));
         }
         used.insert(slot);
     }

@@ -4,8 +4,9 @@ mod common;
 
 use common::*;
 use proptest::prelude::*;
-use saetta_sched_host::pack::{Packed, Places, pack};
+use saetta_sched_host::pack::{Clock, Packed, Places, pack};
 use saetta_sched_host::validate::validate;
+use saetta_sched_host::{Answer, Facts};
 use saetta_sdk::abi;
 use std::collections::BTreeMap;
 
@@ -27,8 +28,14 @@ fn packed() -> Packed {
         let ids: Vec<_> = input.topologies[0].layout.executors().map(|(_, e)| e).collect();
         let t0: Places = ids.iter().enumerate().map(|(i, e)| (*e, slot("a", 1 + (i % 2) as u16))).collect();
         let t2: Places = [(input.topologies[2].layout.executors().next().unwrap().1, slot("gone", 9))].into();
-        pack(input, &[t0, Places::new(), t2], &[true, true, true], 0)
+        pack(input, &[t0, Places::new(), t2], &[true, true, true], &Facts::default(), Clock::default())
     })
+}
+
+/// An answer that says nothing of cores.
+fn check_slots(packed: &Packed, slots: &[u32], outcome: &[u32]) -> Vec<Result<(), String>> {
+    let core_of_exec = vec![abi::NONE; slots.len()];
+    validate(packed, &Answer { slot_of_exec: slots.to_vec(), outcome: outcome.to_vec(), core_of_exec })
 }
 
 /// Executors: t0 has 5 (2 ackers, 3 spouts), t1 has 4, t2 has 5.
@@ -38,7 +45,7 @@ fn check(change: impl FnOnce(&mut [u32], &mut [u32]), expected: [&str; 3]) {
     assert_eq!(order, ["gone:9", "a:1", "a:2", "b:1", "b:2"]);
     let (mut slots, mut outcome) = (packed.slot_of_exec.clone(), vec![abi::OUT_PARTIAL; 3]);
     change(&mut slots, &mut outcome);
-    let verdicts = validate(&packed, &slots, &outcome);
+    let verdicts = check_slots(&packed, &slots, &outcome);
     for (verdict, expected) in verdicts.iter().zip(expected) {
         match verdict {
             Ok(()) => assert_eq!(expected, "", "{verdicts:?}"),
@@ -54,6 +61,23 @@ fn doing_nothing_is_always_accepted() {
 }
 
 #[test]
+fn a_core_is_one_of_the_slots() {
+    let packed = packed();
+    // Each node has core 0: row 0 is node a's, row 1 node b's. The first executor runs in a:1.
+    let with_core = |core: u32, outcome: u32| {
+        let mut core_of_exec = vec![abi::NONE; packed.executors.len()];
+        core_of_exec[0] = core;
+        let answer = Answer { slot_of_exec: packed.slot_of_exec.clone(), outcome: vec![outcome; 3], core_of_exec };
+        validate(&packed, &answer).remove(0)
+    };
+    assert_eq!(with_core(0, abi::OUT_PARTIAL), Ok(()));
+    for core in [1, 2, abi::NONE - 1] {
+        assert!(with_core(core, abi::OUT_PARTIAL).unwrap_err().starts_with("V13: "), "{core}");
+        assert_eq!(with_core(core, abi::OUT_KEEP), Ok(()), "not read");
+    }
+}
+
+#[test]
 fn a_slot_that_does_not_exist() {
     check(|slots, _| slots[5] = 5, ["", "V01", ""]);
     check(|slots, _| slots[5] = abi::NONE - 1, ["", "V01", ""]);
@@ -62,8 +86,8 @@ fn a_slot_that_does_not_exist() {
 #[test]
 fn a_plan_of_another_length() {
     let packed = packed();
-    assert!(validate(&packed, &[], &[0; 3]).iter().all(|v| v.as_ref().is_err_and(|why| why.starts_with("V01"))));
-    assert!(validate(&packed, &packed.slot_of_exec, &[]).iter().all(Result::is_err));
+    assert!(check_slots(&packed, &[], &[0; 3]).iter().all(|v| v.as_ref().is_err_and(|why| why.starts_with("V01"))));
+    assert!(check_slots(&packed, &packed.slot_of_exec, &[]).iter().all(Result::is_err));
 }
 
 #[test]
@@ -126,7 +150,7 @@ proptest! {
         for (i, value) in values.iter().enumerate().filter(|(i, _)| changed[*i]) {
             slots[i] = *value;
         }
-        let verdicts = validate(&packed, &slots, &outcome);
+        let verdicts = check_slots(&packed, &slots, &outcome);
         let mut holder: BTreeMap<u32, usize> = BTreeMap::new();
         for (t, topology) in packed.topologies.iter().enumerate() {
             let from = if verdicts[t].is_ok() { &slots } else { &packed.slot_of_exec };

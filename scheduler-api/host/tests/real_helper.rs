@@ -3,8 +3,8 @@
 mod common;
 
 use common::*;
-use saetta_sched_host::pack::{Places, pack};
-use saetta_sched_host::{How, Scheduler, SchedulerOptions};
+use saetta_sched_host::pack::{Clock, Places, pack};
+use saetta_sched_host::{Facts, How, Scheduler, SchedulerOptions};
 use saetta_sdk::abi;
 use saetta_sdk::call::{Instance, PlanArrays, RoundArgs, Services};
 use std::time::Instant;
@@ -38,7 +38,7 @@ fn the_plugin_in_its_process_answers_as_the_one_linked_in() {
     let scheduler = Scheduler::new(options("even", &shipped_dir()));
     let outcome = world.round(1, |input| {
         let places = vec![Places::new(); 2];
-        let packed = pack(input, &places, &[true, true], 0);
+        let packed = pack(input, &places, &[true, true], &Facts::default(), Clock::default());
         let (mut slots, mut outcome) = (packed.slot_of_exec.clone(), vec![abi::OUT_KEEP; 2]);
         let mut even = Instance::builtin(saetta_even::BUILTIN, "{}", Services::new(|_, _| {})).unwrap();
         let args = RoundArgs { reason: 0, round_id: 1, seed: 1, max_moves: abi::NONE, flags: 0, budget_ns: 1 << 40 };

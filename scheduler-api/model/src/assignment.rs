@@ -45,6 +45,9 @@ pub struct ExecutorPlace {
     pub core: u32,
     /// When it was first placed here, milliseconds since 1970 (display only).
     pub started_ms: u64,
+    /// True where the scheduler chose the core.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub planned: bool,
 }
 
 /// One executor whose slot differs between two assignments.

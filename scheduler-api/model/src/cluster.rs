@@ -23,6 +23,29 @@ pub struct SupervisorInfo {
     pub platform: Platform,
     /// Session of this supervisor process: differs after each restart.
     pub incarnation: u64,
+    /// When this supervisor process started, milliseconds since 1970; 0 = not stated.
+    #[serde(default)]
+    pub started_ms: u64,
+    /// How the cores of its slots lie to each other, ascending by number; empty = not stated.
+    #[serde(default)]
+    pub cores: Vec<CoreInfo>,
+}
+
+/// Where a core lies on its machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CoreInfo {
+    /// Number the operating system gives it.
+    pub id: u32,
+    /// Cores with the same number share their last-level cache.
+    pub l3: u32,
+    /// NUMA node.
+    pub numa: u32,
+    /// The other thread of the same physical core, whether or not this supervisor has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sibling: Option<u32>,
+    /// True where the kernel schedules nothing of its own choice (`isolcpus`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub isolated: bool,
 }
 
 /// One slot: a port a worker can live at, and the cores it would get.

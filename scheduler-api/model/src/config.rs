@@ -30,6 +30,10 @@ pub enum Kind {
     Secs(f64, f64),
     /// Numbers and ranges, as `6700-6703` or `0,2,4-6`.
     Numbers(u32, u32),
+    /// A number, fractions allowed; in `min..=max`.
+    Number(f64, f64),
+    /// `NAME=NUMBER` by comma, numbers in `0..=max`.
+    Pairs(f64),
     /// Any text, at most so many bytes.
     Text(usize),
     /// One of these words.
@@ -113,6 +117,13 @@ pub const KEYS: &[Key] = &[
         "8KiB",
         "ring between two core loops of a worker; a power of two; full = frames wait with their emitter",
     ),
+    key(
+        "multitenant.scheduler.user.pools",
+        Scope::Daemon,
+        Kind::Pairs(1e9),
+        "",
+        "USER=NODES by comma: nodes a user may have for itself, for the multitenant scheduler",
+    ),
     key("nimbus.bind", Scope::Daemon, Kind::Text(256), "127.0.0.1:6627", "address the REST interface listens on; loopback only"),
     key("nimbus.dir", Scope::Daemon, Kind::Text(4096), "saetta-local/nimbus", "directory for binaries and keys"),
     key(
@@ -136,6 +147,13 @@ pub const KEYS: &[Key] = &[
         Kind::Count(1, 1 << 16),
         "",
         "most workers a topology may ask for; more is refused at submit and rebalance",
+    ),
+    key(
+        "resource.aware.scheduler.user.pools",
+        Scope::Daemon,
+        Kind::Pairs(1e9),
+        "",
+        "USER/KIND=AMOUNT by comma, kinds cpu (percent of a core), memory.mb and others: what users are sure to get from the resource-aware scheduler",
     ),
     key(
         "scheduler.deadline.secs",
@@ -166,17 +184,108 @@ pub const KEYS: &[Key] = &[
         "",
         "cores this supervisor divides over its slots; default: the cores it may run on",
     ),
+    key(
+        "supervisor.cpu.capacity",
+        Scope::Daemon,
+        Kind::Number(0.0, 1e6),
+        "",
+        "CPU this supervisor offers, percent of a core; default: 100 for each core of its slots",
+    ),
     key("supervisor.dir", Scope::Daemon, Kind::Text(4096), "saetta-local/supervisor", "directory for worker state, binaries and logs"),
     key("supervisor.host", Scope::Daemon, Kind::Text(256), "127.0.0.1", "address other workers reach this machine's workers at"),
     key("supervisor.id", Scope::Daemon, Kind::Text(128), "", "stable id; default: made at first start and kept in supervisor.dir"),
+    key(
+        "supervisor.memory.capacity.mb",
+        Scope::Daemon,
+        Kind::Number(0.0, 1e9),
+        "",
+        "MiB this supervisor offers to workers; default: the machine's memory",
+    ),
     key("supervisor.rack", Scope::Daemon, Kind::Text(128), "", "rack of this machine, for schedulers that look at distance"),
+    key(
+        "supervisor.resources",
+        Scope::Daemon,
+        Kind::Pairs(1e9),
+        "",
+        "KIND=AMOUNT by comma: other resources this supervisor offers, as gpu=2",
+    ),
     key("supervisor.slots.ports", Scope::Daemon, Kind::Numbers(1, 65535), "6700-6703", "ports of the slots; one worker per slot"),
+    key(
+        "topology.acker.cpu.pcore.percent",
+        Scope::Topology,
+        Kind::Number(0.0, 1e6),
+        "10",
+        "CPU an acker executor asks schedulers for, percent of a core",
+    ),
     key(
         "topology.acker.executors",
         Scope::Topology,
         Kind::Count(0, 1 << 20),
         "",
         "acker executors; 0 = no acking; default: topology.workers",
+    ),
+    key(
+        "topology.acker.resources.offheap.memory.mb",
+        Scope::Topology,
+        Kind::Number(0.0, 1e9),
+        "0",
+        "MiB an acker executor asks for beside those that count against topology.worker.max.heap.size.mb",
+    ),
+    key(
+        "topology.acker.resources.onheap.memory.mb",
+        Scope::Topology,
+        Kind::Number(0.0, 1e9),
+        "128",
+        "MiB an acker executor asks for that count against topology.worker.max.heap.size.mb",
+    ),
+    key(
+        "topology.component.cpu.pcore.percent",
+        Scope::Component,
+        Kind::Number(0.0, 1e6),
+        "10",
+        "CPU an executor asks schedulers for, percent of a core, where its code states none",
+    ),
+    key(
+        "topology.component.incompatible",
+        Scope::Component,
+        Kind::Text(4096),
+        "",
+        "components by comma that may not share a worker with this one, for schedulers that look at constraints",
+    ),
+    key(
+        "topology.component.max.colocation",
+        Scope::Component,
+        Kind::Count(1, 1 << 20),
+        "",
+        "most executors of the component on one node, for schedulers that look at constraints; default: no limit",
+    ),
+    key(
+        "topology.component.resources",
+        Scope::Component,
+        Kind::Pairs(1e9),
+        "",
+        "KIND=AMOUNT by comma: other resources an executor asks for, as gpu=1; what its code states wins, kind by kind",
+    ),
+    key(
+        "topology.component.resources.offheap.memory.mb",
+        Scope::Component,
+        Kind::Number(0.0, 1e9),
+        "0",
+        "MiB an executor asks for beside those that count against topology.worker.max.heap.size.mb, where its code states no memory",
+    ),
+    key(
+        "topology.component.resources.onheap.memory.mb",
+        Scope::Component,
+        Kind::Number(0.0, 1e9),
+        "128",
+        "MiB an executor asks for that count against topology.worker.max.heap.size.mb, where its code states no memory",
+    ),
+    key(
+        "topology.isolate.machines",
+        Scope::Topology,
+        Kind::Count(1, 1 << 16),
+        "",
+        "machines the topology wants for itself, for the multitenant scheduler",
     ),
     key(
         "topology.max.spout.pending",
@@ -194,6 +303,76 @@ pub const KEYS: &[Key] = &[
         "seconds until an unfinished tree fails; also the default wait of kill",
     ),
     key(
+        "topology.ras.acker.executors.per.worker",
+        Scope::Topology,
+        Kind::Count(0, 1 << 16),
+        "1",
+        "ackers the resource-aware scheduler puts into each worker it opens, as far as they go",
+    ),
+    key(
+        "topology.ras.constraint.max.state.search",
+        Scope::Topology,
+        Kind::Count(1, 1 << 30),
+        "10000",
+        "states the resource-aware scheduler looks at before it gives up on the topology",
+    ),
+    key(
+        "topology.ras.constraint.max.time.secs",
+        Scope::Topology,
+        Kind::Secs(0.001, 3600.0),
+        "60",
+        "seconds the resource-aware scheduler looks before it gives up on the topology",
+    ),
+    key(
+        "topology.ras.one.component.per.worker",
+        Scope::Topology,
+        Kind::Word(&["false", "true"]),
+        "false",
+        "true: a worker holds executors of one component, with the resource-aware scheduler",
+    ),
+    key(
+        "topology.ras.one.executor.per.worker",
+        Scope::Topology,
+        Kind::Word(&["false", "true"]),
+        "false",
+        "true: a worker holds one executor, with the resource-aware scheduler; wins over one component",
+    ),
+    key(
+        "topology.ras.order.executors.by.proximity.needs",
+        Scope::Topology,
+        Kind::Word(&["false", "true"]),
+        "false",
+        "true: the resource-aware scheduler places executors in the order of the graph, not by number of connections",
+    ),
+    key(
+        "topology.scheduler.favored.nodes",
+        Scope::Topology,
+        Kind::Text(65536),
+        "",
+        "hosts by comma, best first, that the topology would rather have",
+    ),
+    key(
+        "topology.scheduler.strategy",
+        Scope::Topology,
+        Kind::Text(256),
+        "",
+        "how the resource-aware scheduler places the topology; default: the scheduler's own choice",
+    ),
+    key(
+        "topology.scheduler.unfavored.nodes",
+        Scope::Topology,
+        Kind::Text(65536),
+        "",
+        "hosts by comma that the topology would rather not have",
+    ),
+    key(
+        "topology.spread.components",
+        Scope::Topology,
+        Kind::Text(65536),
+        "",
+        "components by comma whose executors go to as many nodes as there are",
+    ),
+    key(
         "topology.tasks",
         Scope::Component,
         Kind::Count(1, 1 << 20),
@@ -206,6 +385,13 @@ pub const KEYS: &[Key] = &[
         Kind::Secs(0.001, 86_400.0),
         "",
         "seconds between two ticks of each bolt task; default: none",
+    ),
+    key(
+        "topology.worker.max.heap.size.mb",
+        Scope::Topology,
+        Kind::Number(0.0, 1e9),
+        "768",
+        "MiB the on-heap requests of the executors in one worker may add up to, with the resource-aware scheduler; 0 = no limit",
     ),
     key("topology.workers", Scope::Topology, Kind::Count(1, 1 << 16), "1", "worker processes asked for"),
     key(
@@ -264,6 +450,13 @@ pub const KEYS: &[Key] = &[
         Kind::Count(16, 1 << 20),
         "2048",
         "MiB a worker's lanes, inboxes, outboxes and pools may add up to; a larger sum refuses to start",
+    ),
+    key(
+        "worker.min.cpu.pcore.percent",
+        Scope::Daemon,
+        Kind::Number(0.0, 1e6),
+        "0",
+        "least CPU a worker counts as taking, percent of a core",
     ),
     key(
         "worker.mode",
@@ -457,6 +650,26 @@ impl Config {
         self.text(name).map(|t| parse_numbers(t).expect("checked when set"))
     }
 
+    /// A number.
+    pub fn number(&self, name: &str) -> Option<f64> {
+        self.text(name).map(|t| t.parse().expect("checked when set"))
+    }
+
+    /// Numbers by name; none where it is not set.
+    pub fn named_numbers(&self, name: &str) -> BTreeMap<String, f64> {
+        self.text(name).map(|t| parse_pairs(t).expect("checked when set")).unwrap_or_default()
+    }
+
+    /// Words by comma, without blanks around them; none where it is not set.
+    pub fn words(&self, name: &str) -> Vec<&str> {
+        self.text(name).map(|t| t.split(',').map(str::trim).filter(|w| !w.is_empty()).collect()).unwrap_or_default()
+    }
+
+    /// True where a key of the words `true` and `false` says `true`.
+    pub fn is_on(&self, name: &str) -> bool {
+        self.text(name) == Some("true")
+    }
+
     /// Settings that differ from the built-in ones, as they would be stored.
     pub fn pairs(&self) -> BTreeMap<String, String> {
         self.values.iter().map(|(k, (v, _))| ((*k).to_owned(), v.clone())).collect()
@@ -499,6 +712,16 @@ fn check(key: &Key, value: &str) -> Result<(), String> {
             }
             None => Err("not a list of numbers; write as 6700-6703 or 0,2,4-6".into()),
         },
+        Kind::Number(lo, hi) => match value.parse::<f64>() {
+            Ok(n) if n.is_finite() && (lo..=hi).contains(&n) => Ok(()),
+            Ok(_) => Err(between(&lo, &hi)),
+            Err(_) => Err("not a number".into()),
+        },
+        Kind::Pairs(hi) => match parse_pairs(value) {
+            Some(pairs) if pairs.values().all(|n| (0.0..=hi).contains(n)) => Ok(()),
+            Some(_) => Err(between(&0, &hi)),
+            None => Err("not a list of NAME=NUMBER by comma, each name once".into()),
+        },
         Kind::Text(max) if value.len() > max => Err(format!("longer than {max} bytes")),
         Kind::Text(_) => Ok(()),
         Kind::Word(words) if words.contains(&value) => Ok(()),
@@ -516,6 +739,19 @@ fn parse_bytes(text: &str) -> Option<u64> {
         _ => return None,
     };
     digits.parse::<u64>().ok()?.checked_mul(scale)
+}
+
+fn parse_pairs(text: &str) -> Option<BTreeMap<String, f64>> {
+    let mut pairs = BTreeMap::new();
+    for pair in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
+        let (name, number) = pair.split_once('=')?;
+        let number = number.trim().parse().ok().filter(|n: &f64| n.is_finite())?;
+        let name = name.trim();
+        if name.is_empty() || pairs.insert(name.to_owned(), number).is_some() {
+            return None;
+        }
+    }
+    Some(pairs)
 }
 
 /// Most numbers a list may spread out to.

@@ -18,6 +18,8 @@ use std::fmt;
 pub enum Reason {
     /// `executor.core` of its component.
     ByHand,
+    /// The scheduler's plan says so.
+    ByScheduler,
     /// The worker has one core.
     OnlyCore,
     /// Its component has as many executors here as there are cores, or more: they are dealt over all of them.
@@ -46,6 +48,7 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Reason::ByHand => write!(f, "by hand: executor.core"),
+            Reason::ByScheduler => write!(f, "by the scheduler"),
             Reason::OnlyCore => write!(f, "the worker has one core"),
             Reason::Dealt { executors, cores } => write!(f, "dealt over all cores: {executors} executors, {cores} cores"),
             Reason::Beside(neighbour) => write!(f, "beside its neighbour `{neighbour}`"),
@@ -73,6 +76,8 @@ pub struct Placed {
 pub struct Hints<'a> {
     /// The core of its executors, by hand; must be one of the worker's cores.
     pub by_hand: &'a dyn Fn(&str) -> Option<u32>,
+    /// The core of an executor by the scheduler's plan; must be one of the worker's cores.
+    pub planned: &'a dyn Fn(ExecutorId) -> Option<u32>,
     /// Measured: the part of one core that one of its executors is busy, 0 to 1. `None` = not measured.
     pub busy: &'a dyn Fn(&str) -> Option<f64>,
     /// True for a component whose calls block: its executors have threads of their own, which take no part in the balance.
@@ -81,7 +86,7 @@ pub struct Hints<'a> {
 
 impl Hints<'_> {
     /// Nothing by hand, nothing measured, nothing blocks.
-    pub const NONE: Hints<'static> = Hints { by_hand: &|_| None, busy: &|_| None, blocks: &|_| false };
+    pub const NONE: Hints<'static> = Hints { by_hand: &|_| None, planned: &|_| None, busy: &|_| None, blocks: &|_| false };
 }
 
 /// Load of an executor that serialises what it emits, in thousandths of a core, where nothing is stated or measured.
@@ -91,7 +96,7 @@ const SINK_PART: u64 = 2;
 
 /// Places `executors` (ascending) on `cores` (ascending, not empty). The same input gives the same places in every process.
 ///
-/// By hand wins. A component with as many executors here as there are cores, or more, is dealt over all cores. The rest stand in
+/// By hand wins, then the scheduler. A component with as many executors here as there are cores, or more, is dealt over all cores. The rest stand in
 /// topological order, chains together, and are cut into consecutive runs, one per core, so that the fullest core is as empty as can be;
 /// among such cuts one that leaves no core idle and parts the fewest neighbours. Load of an executor: measured, else its cpu request, else by what it
 /// serialises. Ackers sit with the spouts they serve, so that a spout's own loop holds its ledger.
@@ -106,13 +111,20 @@ pub fn plan(spec: &TopologySpec, layout: &Layout, executors: &[ExecutorId], core
     let weights = plan.weights(&here);
     let mut line: Vec<Stands<'_>> = Vec::new();
     let mut blocking: Vec<ExecutorId> = Vec::new();
+    let at = |core: u32| cores.iter().position(|c| *c == core).unwrap_or_else(|| panic!("core {core} is not one of the worker's"));
+    for (id, executors) in &here {
+        let by_hand = || spec.component(id).is_some() && (hints.by_hand)(id).is_some();
+        for (e, core) in executors.iter().filter_map(|e| Some((*e, (hints.planned)(*e)?))).filter(|_| !by_hand()) {
+            plan.put(e, at(core), weights.get(id).copied().unwrap_or(0), Reason::ByScheduler);
+        }
+    }
     for component in order {
         let id = component.id.as_str();
         let Some(executors) = here.get(id) else { continue };
+        let executors: Vec<ExecutorId> = executors.iter().copied().filter(|e| !plan.places.contains_key(e)).collect();
         let by_hand = (hints.by_hand)(id);
         if let Some(core) = by_hand {
-            let at = cores.iter().position(|c| *c == core);
-            let at = at.unwrap_or_else(|| panic!("core {core} by hand is not one of the worker's cores"));
+            let at = at(core);
             executors.iter().for_each(|e| plan.put(*e, at, weights[id], Reason::ByHand));
         } else if (hints.blocks)(id) {
             blocking.extend(executors);
@@ -229,7 +241,7 @@ impl Plan<'_> {
         if seats.is_empty() {
             seats = serves(false);
         }
-        let ackers: Vec<ExecutorId> = of(ComponentKind::Acker).flat_map(mine).collect();
+        let ackers: Vec<ExecutorId> = of(ComponentKind::Acker).flat_map(mine).filter(|e| !self.places.contains_key(e)).collect();
         for (i, acker) in ackers.into_iter().enumerate() {
             let (at, reason) = match seats.get(i % seats.len().max(1)) {
                 Some((at, spout)) => (*at, Reason::Serves(spout.clone())),

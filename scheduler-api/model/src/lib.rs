@@ -10,6 +10,7 @@ pub mod beat;
 pub mod cluster;
 pub mod config;
 pub mod cores;
+pub mod demand;
 pub mod local;
 pub mod loops;
 pub mod name;

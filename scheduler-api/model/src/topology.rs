@@ -93,9 +93,46 @@ pub struct Resources {
     /// Memory in bytes. 0 = not stated.
     #[serde(default)]
     pub memory_bytes: i64,
+    /// The part of that memory which does not count against `topology.worker.max.heap.size.mb`.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub off_heap_bytes: i64,
     /// Generic resources in thousandths, by kind.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub generic_milli: BTreeMap<String, i64>,
+    /// Memory that its executors share with each other, and with those of other components that name the same block.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shared: Vec<SharedMemory>,
+}
+
+/// A block of memory that counts once, however many executors use it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SharedMemory {
+    /// Unique in the topology: who names the same block states the same sizes.
+    pub name: String,
+    /// Bytes once in each worker, counting against `topology.worker.max.heap.size.mb`.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub on_heap_bytes: i64,
+    /// Other bytes once in each worker.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub off_heap_worker_bytes: i64,
+    /// Other bytes once on each node.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub off_heap_node_bytes: i64,
+}
+
+fn is_zero(n: &i64) -> bool {
+    *n == 0
+}
+
+/// Thousandths of a request: rounded up, so that what is promised is enough. Noise of binary fractions below a millionth is none.
+pub fn request_milli(amount: f64) -> i64 {
+    ((amount * 1e6).round() / 1e3).ceil() as i64
+}
+
+/// Thousandths of an offer: rounded down, so that what is promised is there.
+pub fn offer_milli(amount: f64) -> i64 {
+    ((amount * 1e6).round() / 1e3).floor() as i64
 }
 
 /// A stream a component may emit on.
@@ -213,8 +250,21 @@ impl TopologySpec {
             return bad(format!("component `{id}` asks for 0 tasks; ask for at least 1"));
         }
         let r = &c.resources;
-        if r.cpu_milli_pct < 0 || r.memory_bytes < 0 || r.generic_milli.values().any(|v| *v < 0) {
+        let shared = |s: &SharedMemory| s.on_heap_bytes < 0 || s.off_heap_worker_bytes < 0 || s.off_heap_node_bytes < 0;
+        if r.cpu_milli_pct < 0 || r.memory_bytes < 0 || r.generic_milli.values().any(|v| *v < 0) || r.shared.iter().any(shared) {
             return bad(format!("component `{id}` asks for a negative resource"));
+        }
+        if !(0..=r.memory_bytes).contains(&r.off_heap_bytes) {
+            return bad(format!("component `{id}` asks for {} bytes off heap, and for {} in all", r.off_heap_bytes, r.memory_bytes));
+        }
+        for block in &r.shared {
+            let same = |o: &&SharedMemory| o.name == block.name && *o != block;
+            if let Some(other) = self.components.iter().flat_map(|o| &o.resources.shared).find(same) {
+                return bad(format!(
+                    "shared memory `{}` of `{id}` is {block:?} here and {other:?} elsewhere; one block has one size",
+                    block.name
+                ));
+            }
         }
         if c.kind == ComponentKind::Spout && !c.inputs.is_empty() {
             return bad(format!("spout `{id}` has an input; only bolts read streams"));

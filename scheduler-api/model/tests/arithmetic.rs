@@ -54,7 +54,12 @@ fn places() -> impl Strategy<Value = BTreeMap<u32, u16>> {
 fn assignment(places: &BTreeMap<u32, u16>) -> Assignment {
     let mut workers: BTreeMap<u16, Vec<ExecutorPlace>> = BTreeMap::new();
     for (task, port) in places {
-        workers.entry(*port).or_default().push(ExecutorPlace { id: ExecutorId { first: *task, last: *task }, core: 0, started_ms: 0 });
+        workers.entry(*port).or_default().push(ExecutorPlace {
+            id: ExecutorId { first: *task, last: *task },
+            core: 0,
+            started_ms: 0,
+            planned: false,
+        });
     }
     let worker = |(port, executors): (u16, Vec<ExecutorPlace>)| Placement {
         slot: SlotId { node: name("n"), port },

@@ -186,7 +186,7 @@ proptest! {
         let by_hand = |id: &str| hand[number(id)].map(|core| 10 + core % n_cores);
         let blocks_ = |id: &str| blocks[number(id)];
         let busy_ = |id: &str| busy[number(id)];
-        let hints = Hints { by_hand: &by_hand, busy: &busy_, blocks: &blocks_ };
+        let hints = Hints { by_hand: &by_hand, busy: &busy_, blocks: &blocks_, ..Hints::NONE };
         let placed = plan(&spec, &layout, &mine, &cores, &hints);
         prop_assert_eq!(placed.iter().map(|p| p.id).collect::<Vec<_>>(), mine.clone());
         prop_assert_eq!(&placed, &plan(&spec, &layout, &mine, &cores, &hints));
@@ -258,4 +258,16 @@ proptest! {
         }
         prop_assert!(rule.loops(&cores, [(placed[0].0, 99)]).is_err());
     }
+}
+
+#[test]
+fn the_scheduler_wins_over_the_planner_and_by_hand_over_the_scheduler() {
+    let spec = topology(&[("a", 2, &[]), ("b", 1, &["a"])]);
+    // Tasks: __acker 1, a 2 and 3, b 4.
+    let planned = |e: ExecutorId| [(1, 7), (3, 7), (4, 7)].into_iter().find(|(task, _)| *task == e.first).map(|(_, core)| core);
+    let by_hand = |id: &str| (id == "b").then_some(4);
+    let told = told(&spec, 1, &[4, 7], &Hints { planned: &planned, by_hand: &by_hand, ..Hints::NONE });
+    let by = |i: usize| told[i].split_once(' ').unwrap();
+    assert_eq!((by(0), by(2), by(3)), (("__acker", "7 by the scheduler"), ("a", "7 by the scheduler"), ("b", "4 by hand: executor.core")));
+    assert!(told[1].starts_with("a ") && !told[1].contains("scheduler"), "{told:?}");
 }

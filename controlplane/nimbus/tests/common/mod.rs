@@ -6,7 +6,7 @@ use saetta_model::topology::{ComponentKind, ComponentSpec, Format, Grouping, Inp
 use saetta_model::{Name, SupervisorInfo, TopologySpec};
 use saetta_nimbus::round::PlacementEngine;
 use saetta_nimbus::{Nimbus, NimbusHandle, NimbusOptions};
-use saetta_sched_host::{How, RoundInput, RoundOutcome, SchedulerOptions, TopologyPlan};
+use saetta_sched_host::{Facts, How, RoundInput, RoundOutcome, SchedulerOptions, TopologyPlan};
 use saetta_store::Store;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,7 +52,7 @@ impl PlacementEngine for Plain {
             for (i, e) in missing.into_iter().enumerate().filter(|_| !mine.is_empty()) {
                 slots.insert(e, mine[i % mine.len()].clone());
             }
-            (t.record.id.clone(), TopologyPlan { slots, how: How::Plugin("plain".into()), unplaced })
+            (t.record.id.clone(), TopologyPlan { slots, cores: BTreeMap::new(), how: How::Plugin("plain".into()), unplaced })
         });
         RoundOutcome { topologies: topologies.collect() }
     }
@@ -67,6 +67,7 @@ pub(crate) fn options(dir: &Path) -> NimbusOptions {
         executors_per_topology_max: Some(50),
         monitor_every: Duration::from_millis(200),
         scheduler: SchedulerOptions {
+            facts: Facts::default(),
             plugin: "none".into(),
             dir: dir.into(),
             helper: dir.into(),
@@ -93,6 +94,8 @@ pub(crate) fn supervisor(id: &str, ports: &[u16]) -> SupervisorInfo {
         resources: Resources::default(),
         platform: Platform { machine: std::env::consts::ARCH.into(), glibc: Some((2, 99)) },
         incarnation: 1,
+        started_ms: 0,
+        cores: Vec::new(),
     }
 }
 

@@ -52,7 +52,10 @@ fn binary() -> PathBuf {
 pub(crate) fn placement(node: &str, id: u64, index: u32, port: u16, tasks: &[u32]) -> Placement {
     let cores = saetta_engine::allowed_cores();
     let core = cores[index as usize % cores.len()];
-    let executors = tasks.iter().map(|&task| ExecutorPlace { id: ExecutorId { first: task, last: task }, core, started_ms: 0 }).collect();
+    let executors = tasks
+        .iter()
+        .map(|&task| ExecutorPlace { id: ExecutorId { first: task, last: task }, core, started_ms: 0, planned: false })
+        .collect();
     Placement { slot: SlotId { node: name(node), port }, id, index, cores: vec![core], share: 2, executors }
 }
 

@@ -132,10 +132,11 @@ fn round(instance: &mut Instance, m: &Message, snapshot: &OwnedFd, answer: &Owne
     let mapping = |e: Errno| (abi::E_INTERNAL, format!("mapping the round's memory: {e}"));
     let snapshot = sys::ReadMap::new(snapshot, m.snap_len as usize).map_err(mapping)?;
     let (n_execs, n_topologies) = (m.n_execs as usize, m.n_topologies as usize);
-    let mut answer = sys::WriteMap::new(answer, n_execs + n_topologies).map_err(mapping)?;
-    let (slot_of_exec, outcome) = answer.words().split_at_mut(n_execs);
+    let mut answer = sys::WriteMap::new(answer, 2 * n_execs + n_topologies).map_err(mapping)?;
+    let (slot_of_exec, rest) = answer.words().split_at_mut(n_execs);
+    let (outcome, core_of_exec) = rest.split_at_mut(n_topologies);
     let args = RoundArgs { reason: m.reason, round_id: m.round_id, seed: m.seed, max_moves: m.max_moves, flags: 0, budget_ns: m.budget_ns };
-    let plan = PlanArrays { slot_of_exec, outcome, core_of_exec: None };
+    let plan = PlanArrays { slot_of_exec, outcome, core_of_exec: Some(core_of_exec) };
     instance.schedule(args, snapshot.bytes(), plan).map_err(|e| (e.code, e.text))
 }
 

@@ -8,7 +8,7 @@ use saetta_model::name::Name;
 use saetta_model::parallelism::{ExecutorId, Layout};
 use saetta_model::record::{TopologyRecord, TopologyState};
 use saetta_model::topology::{ComponentKind, ComponentSpec, Format, Grouping, InputSpec, Resources, StreamSpec, TopologySpec};
-use saetta_sched_host::{Reason, RoundInput, RoundTopology, SchedulerOptions, TopologyPlan};
+use saetta_sched_host::{Facts, Reason, RoundInput, RoundTopology, SchedulerOptions, TopologyPlan};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -27,6 +27,8 @@ pub(crate) fn supervisors(nodes: &[(&str, &[u16])]) -> Supervisors {
         resources: Resources::default(),
         platform: Platform { machine: "x86_64".into(), glibc: None },
         incarnation: 1,
+        started_ms: 0,
+        cores: Vec::new(),
     };
     nodes.iter().map(|(id, ports)| (name(id), info(id, ports))).collect()
 }
@@ -95,7 +97,7 @@ impl World {
         let topologies: Vec<RoundTopology<'_>> = self
             .topologies
             .iter()
-            .map(|(record, layout, current)| RoundTopology { record, layout, workers_wanted: layout.workers_wanted, current })
+            .map(|(record, layout, current)| RoundTopology { record, layout, workers_wanted: layout.workers_wanted, current, rates: &[] })
             .collect();
         f(&RoundInput { reason: Reason::Periodic, supervisors: &self.supervisors, topologies: &topologies, seed: 1, round_id })
     }
@@ -110,7 +112,7 @@ impl World {
 pub(crate) fn assignment(slots: &BTreeMap<ExecutorId, SlotId>) -> Assignment {
     let mut workers: BTreeMap<SlotId, Vec<ExecutorPlace>> = BTreeMap::new();
     for (id, slot) in slots {
-        workers.entry(slot.clone()).or_default().push(ExecutorPlace { id: *id, core: 0, started_ms: 5 });
+        workers.entry(slot.clone()).or_default().push(ExecutorPlace { id: *id, core: 0, started_ms: 5, planned: false });
     }
     Assignment {
         version: 1,
@@ -148,6 +150,7 @@ pub(crate) fn options(plugin: &str, dir: &Path) -> SchedulerOptions {
         helper: PathBuf::from(env!("CARGO_BIN_EXE_saetta-sched-host")),
         deadline: Duration::from_secs(20),
         memory_bytes: 512 << 20,
+        facts: Facts::default(),
     }
 }
 
