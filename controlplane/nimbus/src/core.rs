@@ -6,7 +6,7 @@
 
 use crate::round::{self, Built};
 use saetta_model::assignment::{Assignment, Placement};
-use saetta_model::beat::{SupervisorBeat, WorkerBeat};
+use saetta_model::beat::{EdgeRate, SupervisorBeat, WorkerBeat};
 use saetta_model::cluster::{SlotId, Supervisors};
 use saetta_model::parallelism::Layout;
 use saetta_model::{Name, TopologyRecord, TopologyState};
@@ -154,6 +154,8 @@ pub struct Wanted {
     pub layout: Layout,
     /// Its placements that are alive or may be.
     pub current: Assignment,
+    /// What its workers measured on its subscriptions, all together.
+    pub rates: Vec<EdgeRate>,
 }
 
 /// How a topology came to where it is, for `status`. Forgotten by a new leader until its first round.
@@ -410,7 +412,7 @@ impl Core {
         for (id, record) in wanted.into_iter().chain(killed.into_iter().filter(|(id, _)| cluster.assignments.contains_key(*id))) {
             let current = cluster.assignments.get(id).map(|a| self.kept(cluster, a, now)).unwrap_or_default();
             match round::layout_of(record) {
-                Ok(layout) => topologies.push(Wanted { record: record.clone(), layout, current }),
+                Ok(layout) => topologies.push(Wanted { record: record.clone(), layout, current, rates: rates(cluster, id) }),
                 Err(why) => self.explain(id, None, vec![format!("cannot be scheduled: {why}")]),
             }
         }
@@ -527,6 +529,24 @@ impl Dying {
     }
 }
 
+/// What the workers of a topology measured on its subscriptions, all together.
+fn rates(cluster: &Cluster, topology: &Name) -> Vec<EdgeRate> {
+    let mut all: BTreeMap<(&Name, &Name, &Name), (u64, u64)> = BTreeMap::new();
+    let workers = cluster.beats.values().flat_map(|b| &b.workers).filter(|w| w.topology == topology.as_str());
+    for e in workers.flat_map(|w| &w.edges) {
+        let sum = all.entry((&e.from, &e.to, &e.stream)).or_default();
+        *sum = (sum.0.saturating_add(e.tuples_per_s), sum.1.saturating_add(e.bytes_per_s));
+    }
+    let rate = |((from, to, stream), (tuples_per_s, bytes_per_s)): ((&Name, &Name, &Name), (u64, u64))| EdgeRate {
+        from: from.clone(),
+        to: to.clone(),
+        stream: stream.clone(),
+        tuples_per_s,
+        bytes_per_s,
+    };
+    all.into_iter().map(rate).collect()
+}
+
 /// Slots on which, by the beats, topologies run whose assignment cannot be read: nobody else may have them.
 fn held_unread(cluster: &Cluster) -> BTreeMap<SlotId, Name> {
     let workers = cluster.beats.iter().flat_map(|(node, b)| b.workers.iter().map(move |w| (node, w)));
@@ -594,5 +614,23 @@ mod tests {
         assert_eq!(after(How::Kept { why: worse() }), How::Fallback { why: worse() });
         after(How::Plugin("x".into()));
         assert_eq!(after(How::Kept { why: broken() }), How::Kept { why: broken() }, "a plugin that broke since is told");
+    }
+
+    #[test]
+    fn rates_of_a_topologys_workers_are_added_up() {
+        let name = |text: &str| Name::new(text).unwrap();
+        let worker = |topology: &str, tuples_per_s: u64| -> WorkerBeat {
+            serde_json::from_value(serde_json::json!({
+                "topology": topology, "port": 1, "placement": 1, "start": 1, "pid": 1, "state": "running", "version": 1, "executors": [],
+                "edges": [{"from": "a", "to": "b", "stream": "s", "tuples_per_s": tuples_per_s, "bytes_per_s": 8 * tuples_per_s}],
+            }))
+            .unwrap()
+        };
+        let beat = |workers: Vec<WorkerBeat>| SupervisorBeat { at_ms: 1, workers };
+        let beats = [(name("n1"), beat(vec![worker("t", 3), worker("other", 100)])), (name("n2"), beat(vec![worker("t", 4)]))];
+        let cluster = Cluster { beats: beats.into(), ..Cluster::default() };
+        let all = EdgeRate { from: name("a"), to: name("b"), stream: name("s"), tuples_per_s: 7, bytes_per_s: 56 };
+        assert_eq!(rates(&cluster, &name("t")), [all]);
+        assert_eq!(rates(&cluster, &name("gone")), []);
     }
 }

@@ -29,12 +29,12 @@ pub fn ask(engine: &dyn PlacementEngine, round: &Round, seed: u64) -> RoundOutco
     let topologies: Vec<RoundTopology<'_>> = round
         .topologies
         .iter()
-        .map(|Wanted { record, layout, current }| RoundTopology {
+        .map(|Wanted { record, layout, current, rates }| RoundTopology {
             record,
             layout,
             workers_wanted: layout.workers_wanted,
             current,
-            rates: &[],
+            rates,
         })
         .collect();
     engine.round(&RoundInput { reason: round.reason, supervisors: &round.supervisors, topologies: &topologies, seed, round_id: round.id })
@@ -189,4 +189,40 @@ fn setting<'r>(record: &'r TopologyRecord, component: &str, key: &str) -> Option
 /// `executor.core` of a component: its own, else the topology's.
 pub fn core_by_hand(record: &TopologyRecord, component: &str) -> Option<u32> {
     setting(record, component, "executor.core")?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use saetta_sched_host::{How, TopologyPlan};
+
+    #[test]
+    fn a_core_that_the_scheduler_chose_is_in_the_assignment_and_one_the_slot_lost_is_the_planners() {
+        let name = |text: &str| Name::new(text).unwrap();
+        let record: TopologyRecord = serde_json::from_value(serde_json::json!({
+            "id": "t-1-1", "name": "t", "digest": "", "binary": "", "args": [], "config": {"topology.acker.executors": "0"}, "submitted_ms": 1,
+            "state": {"is": "active"},
+            "spec": {"saetta": "0", "format": {"archive": "", "endian": "little", "unaligned": true, "pointer_bits": 32},
+                "components": [{"id": "s", "kind": "spout", "executors": 2}]},
+        }))
+        .unwrap();
+        let supervisors: Supervisors = serde_json::from_value(serde_json::json!({"n": {
+            "id": "n", "host": "h", "slots": [{"port": 1, "cores": [4, 5], "share": 1}], "resources": {}, "incarnation": 1,
+            "platform": {"machine": "x86_64", "glibc": null},
+        }}))
+        .unwrap();
+        let layout = layout_of(&record).unwrap();
+        let slot = SlotId { node: name("n"), port: 1 };
+        let executors: Vec<ExecutorId> = layout.executors().map(|(_, e)| e).collect();
+        let plan = TopologyPlan {
+            slots: executors.iter().map(|e| (*e, slot.clone())).collect(),
+            cores: [(executors[0], 5), (executors[1], 9)].into(),
+            how: How::Plugin("x".into()),
+            unplaced: 0,
+        };
+        let built = build(&record, &layout, &plan, &Assignment::default(), None, &supervisors, 7, &mut || 1);
+        let placed: Vec<_> = built.assignment.workers[0].executors.iter().map(|e| (e.core, e.planned)).collect();
+        assert_eq!(placed[0], (5, true));
+        assert!(!placed[1].1 && placed[1].0 != 9, "{placed:?}");
+    }
 }

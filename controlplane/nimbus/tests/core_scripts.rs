@@ -300,6 +300,7 @@ impl World {
                 ended: *word == "ended",
                 drained: *word == "drained",
                 carrier: String::new(),
+                edges: Vec::new(),
             }));
         }
         self.cluster.beats.insert(node.clone(), SupervisorBeat { at_ms, workers });

@@ -103,6 +103,7 @@ async fn a_topology_lives_from_upload_to_removal() {
         ended: false,
         drained: false,
         carrier: String::new(),
+        edges: Vec::new(),
     };
     w.machines.put_beat(&p.slot.node, &SupervisorBeat { at_ms: 1, workers: vec![worker] }).await.unwrap();
     let (status, full) = w.client.get(&format!("/api/v1/topologies/{id}")).await;
@@ -144,6 +145,7 @@ async fn a_topology_lives_from_upload_to_removal() {
                 ended,
                 drained: false,
                 carrier: String::new(),
+                edges: Vec::new(),
             };
             let workers = placed.on(&name(node)).map(worker).collect();
             w.machines.put_beat(&name(node), &SupervisorBeat { at_ms, workers }).await.unwrap();

@@ -111,7 +111,14 @@ fn live(mut stream: UnixStream, topology: &Name, port: u16, placement: u64, star
         let quiet = mode.is_empty() || mode == "mute" || (mode == "hang" && beats >= 3);
         if !quiet {
             beats += 1;
-            let beat = FromWorker::Beat { version: *version, ended: false, drained: false, carrier: String::new(), executors: vec![] };
+            let beat = FromWorker::Beat {
+                version: *version,
+                ended: false,
+                drained: false,
+                carrier: String::new(),
+                executors: vec![],
+                edges: vec![],
+            };
             if stream.write_all(&encode(&beat)).is_err() {
                 return;
             }

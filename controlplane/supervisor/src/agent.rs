@@ -14,7 +14,7 @@ use crate::slot::{Action, Event, Job, Slot, Times};
 use crate::socket::{Conn, Heard};
 use crate::wanted::view;
 use rustix::process::Signal;
-use saetta_model::beat::{ExecutorBeat, SupervisorBeat, WorkerBeat};
+use saetta_model::beat::{EdgeRate, ExecutorBeat, SupervisorBeat, WorkerBeat};
 use saetta_model::local::{FromWorker, ToWorker, VERSION_MAX, VERSION_MIN, encode};
 use saetta_model::{Name, TopologyRecord, TopologyState};
 use saetta_store::ErrorEntry;
@@ -68,6 +68,7 @@ struct LastBeat {
     ended: bool,
     drained: bool,
     carrier: String,
+    edges: Vec<EdgeRate>,
     executors: Vec<ExecutorBeat>,
 }
 
@@ -464,8 +465,8 @@ impl Agent {
                 }
                 match message {
                     FromWorker::Hello { .. } => {}
-                    FromWorker::Beat { version, ended, drained, carrier, executors } => {
-                        seat.beat = Some(LastBeat { version, ended, drained, carrier, executors });
+                    FromWorker::Beat { version, ended, drained, carrier, executors, edges } => {
+                        seat.beat = Some(LastBeat { version, ended, drained, carrier, executors, edges });
                         let start = seat.slot.start();
                         self.step(port, Event::Beat { start });
                     }
@@ -562,6 +563,7 @@ impl Agent {
                 ended: beat.is_some_and(|b| b.ended),
                 drained: beat.is_some_and(|b| b.drained && !spouts_on),
                 carrier: beat.map_or_else(String::new, |b| b.carrier.clone()),
+                edges: beat.map_or_else(Vec::new, |b| b.edges.clone()),
             })
         });
         let beat = SupervisorBeat { at_ms: 0, workers: workers.collect() };

@@ -56,6 +56,7 @@ impl Pace {
 fn shape_of(beat: &SupervisorBeat) -> SupervisorBeat {
     let mut shape = beat.clone();
     shape.at_ms = 0;
+    shape.workers.iter_mut().for_each(|w| w.edges.clear());
     for e in shape.workers.iter_mut().flat_map(|w| &mut w.executors) {
         (e.executed, e.emitted, e.transferred, e.failed, e.busy_per_mille) = (0, 0, 0, 0, 0);
     }
@@ -87,6 +88,7 @@ mod tests {
                 ended: false,
                 drained: false,
                 carrier: String::new(),
+                edges: Vec::new(),
             }],
         };
         Picture { beat, draining: false }

@@ -15,7 +15,7 @@ use crate::lane::{LaneIn, LaneOut, lane};
 use crate::ledger::{Edges, Ledger, Slots};
 use crate::limits::{COMMANDS_MAX, CONTROL_RING_BYTES, CONTROL_STAGING_BYTES_MAX, LOOPS_MAX, OWED_BYTES_MAX};
 use crate::links::Links;
-use crate::metrics::{EdgeDesc, ExecutorDesc, LoopReader, MetricsSnapshot, loop_metrics, metrics_bytes};
+use crate::metrics::{EdgeCount, EdgeDesc, ExecutorDesc, LoopReader, MetricsSnapshot, edge_counts, loop_metrics, metrics_bytes};
 use crate::out::{Out, Pace};
 use crate::plan::{EnginePlan, LoopAt, PanicPolicy, PlanError};
 use crate::program::{Check, Program};
@@ -137,6 +137,19 @@ impl Running {
     /// Stops every loop and joins. Returns latencies of sampled tuples, spout emit to last bolt, nanoseconds.
     pub fn stop(self) -> Result<Histogram<u64>, ErrorReport> {
         self.stop_with_metrics().map(|(latency_ns, _)| latency_ns)
+    }
+
+    /// What came over each subscription since the start, as the loops told when this was called last; asks them again.
+    pub fn edge_counts(&mut self) -> Vec<EdgeCount> {
+        for (reader, stats) in self.readers.iter_mut().zip(&self.shared.loops) {
+            if let Some((before, now_ns, next)) = stats.metrics.pop() {
+                let old = std::mem::replace(reader, LoopReader::none());
+                *reader = old.follow(before, now_ns, next);
+            }
+            reader.collect();
+            reader.ask();
+        }
+        edge_counts(&self.readers)
     }
 
     /// As [`Running::stop`], with all that the loops have counted and timed.

@@ -262,7 +262,7 @@ impl Executor {
             }
             at += n;
             let handled = self.out.executed - before;
-            io.metrics.frames(self.out.place, header.stream, handled);
+            io.metrics.frames(self.out.place, header.stream, handled, n as u64);
             left = left.saturating_sub(handled as u32);
         }
         if at > 0 {

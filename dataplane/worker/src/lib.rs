@@ -14,6 +14,7 @@ mod loop_watch;
 mod peers;
 mod place;
 mod rate;
+mod rates;
 mod stuck;
 mod supervisor;
 mod watchdog;

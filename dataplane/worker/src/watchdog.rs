@@ -8,6 +8,7 @@ use crate::busy::Busy;
 use crate::loop_watch::LoopWatch;
 use crate::peers::{Gone, Peers};
 use crate::rate::Rate;
+use crate::rates::Rates;
 use crate::supervisor::{Event, Supervisor};
 use crate::{WorkerArgs, WorkerError, log, place};
 use saetta_engine::{
@@ -91,6 +92,7 @@ pub(crate) struct Watchdog {
     running: Running,
     executors: Vec<Arc<ExecutorStats>>,
     busy: Busy,
+    rates: Rates,
     loops: LoopWatch,
     reports: Rate,
     /// Spouts as last commanded.
@@ -189,6 +191,7 @@ impl Watchdog {
             connector,
             supervisor,
             signals,
+            rates: Rates::new(now),
             busy: Busy::new(running.shared.executors().len(), now),
             executors: running.shared.executors(),
             loops: LoopWatch::new(&running, plan.options.blocking_loops, now),
@@ -545,7 +548,8 @@ impl Watchdog {
         self.executors = executors;
         let busy = self.busy.per_mille(ran_ns, now);
         let executors = self.executors.iter().zip(busy).map(|(e, busy)| executor_beat(e, busy)).collect();
-        if self.supervisor.send(&FromWorker::Beat { version, ended, drained, carrier, executors }) {
+        let edges = self.rates.per_second(self.running.edge_counts(), now);
+        if self.supervisor.send(&FromWorker::Beat { version, ended, drained, carrier, executors, edges }) {
             self.beaten = Some((now, state));
         }
     }

@@ -5,7 +5,7 @@
 use rustix::process::{Pid, Signal, kill_process};
 use saetta_model::Name;
 use saetta_model::assignment::{Assignment, ExecutorPlace, Placement};
-use saetta_model::beat::ExecutorBeat;
+use saetta_model::beat::{EdgeRate, ExecutorBeat};
 use saetta_model::cluster::SlotId;
 use saetta_model::local::{FromWorker, ToWorker, VERSION_MAX, decode, encode};
 use saetta_model::parallelism::ExecutorId;
@@ -110,6 +110,8 @@ struct Seat {
     /// Pid and assignment version of each hello.
     hellos: Vec<(u32, u64)>,
     beats: u64,
+    /// Of the last beat.
+    edges: Vec<EdgeRate>,
     beat: Option<(u64, bool, bool, Vec<ExecutorBeat>)>,
     errors: Vec<(String, String)>,
 }
@@ -145,6 +147,7 @@ impl Seat {
             hellos: vec![],
             beats: 0,
             beat: None,
+            edges: vec![],
             errors: vec![],
         }
     }
@@ -198,8 +201,9 @@ impl Seat {
                     self.hellos.push((pid, version));
                     stream.write_all(&encode(&self.boot)).unwrap();
                 }
-                FromWorker::Beat { version, ended, drained, executors, .. } => {
+                FromWorker::Beat { version, ended, drained, executors, edges, .. } => {
                     self.beats += 1;
+                    self.edges = edges;
                     self.beat = Some((version, ended, drained, executors));
                 }
                 FromWorker::Error { component, text } => self.errors.push((component.as_str().to_owned(), text)),
@@ -467,6 +471,10 @@ fn spouts_follow_the_record() {
     let mut a = Seat::start(dir.path(), &record, &assignment, 10, 1);
     let mut b = Seat::start(dir.path(), &record, &assignment, 20, 1);
     wait(&mut [&mut a, &mut b], "tuples flow", |s| s[0].executed(1) > 1000 && s[1].executed(2) > 1000);
+    wait(&mut [&mut a, &mut b], "beats tell what comes over the subscription", |s| {
+        let told = |e: &EdgeRate| e.tuples_per_s > 0 && e.bytes_per_s > e.tuples_per_s;
+        s.iter().all(|s| s.edges.len() == 1 && s.edges.iter().all(told))
+    });
     record.state = TopologyState::Inactive;
     a.update(&record, &assignment);
     b.update(&record, &assignment);

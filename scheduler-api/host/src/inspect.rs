@@ -12,6 +12,9 @@ use std::io::Read;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
+/// Extensions that the helper has.
+pub const EXTENSIONS: &[&str] = &[abi::EXT_STATS];
+
 /// Largest plugin file that is read, in bytes; a larger one is refused.
 pub const FILE_BYTES_MAX: u64 = 256 << 20;
 
@@ -132,7 +135,7 @@ fn inspect_bytes(bytes: &[u8]) -> Result<Manifest, String> {
             abi::ABI_MINOR
         ));
     }
-    if let Some(need) = manifest.needs.first() {
+    if let Some(need) = manifest.needs.iter().find(|need| !EXTENSIONS.contains(&need.as_str())) {
         return Err(format!("needs extension {need}, which this host does not have"));
     }
     if !manifest.fork_tag.is_empty() {

@@ -16,4 +16,4 @@ mod wire;
 
 pub use options::{Facts, SchedulerOptions};
 pub use process::Answer;
-pub use round::{EdgeRate, How, Reason, RoundInput, RoundOutcome, RoundTopology, Scheduler, TopologyPlan};
+pub use round::{How, Reason, RoundInput, RoundOutcome, RoundTopology, Scheduler, TopologyPlan};

@@ -9,6 +9,7 @@ use crate::pack::{Clock, Packed, Places, pack};
 use crate::process::{Answer, Failure, Helper, START_DEADLINE_MIN, Spawner, What};
 use crate::validate::validate;
 use saetta_model::assignment::Assignment;
+use saetta_model::beat::EdgeRate;
 use saetta_model::cluster::{SlotId, Supervisors};
 use saetta_model::name::Name;
 use saetta_model::parallelism::{ExecutorId, Layout};
@@ -63,21 +64,6 @@ pub struct RoundTopology<'a> {
     pub current: &'a Assignment,
     /// What was measured on its subscriptions; empty = nothing.
     pub rates: &'a [EdgeRate],
-}
-
-/// What was measured on a subscription, over all its executors.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EdgeRate {
-    /// Emitting component.
-    pub from: Name,
-    /// Subscribing component.
-    pub to: Name,
-    /// Stream.
-    pub stream: Name,
-    /// Tuples per second that arrived.
-    pub tuples_per_s: u64,
-    /// Their bytes per second.
-    pub bytes_per_s: u64,
 }
 
 /// A round: everything a decision depends on.

@@ -3,11 +3,12 @@
 mod common;
 
 use common::*;
+use saetta_model::beat::EdgeRate;
 use saetta_model::cluster::{CoreInfo, SlotId};
 use saetta_model::config::{Config, Owner};
 use saetta_model::topology::{Resources, SharedMemory};
 use saetta_sched_host::pack::{Clock, Packed, Places, pack};
-use saetta_sched_host::{EdgeRate, Facts, How, RoundInput, Scheduler};
+use saetta_sched_host::{Facts, How, RoundInput, Scheduler};
 use saetta_sdk::{CompId, CoreId, EdgeId, KindId, NodeId, SlotId as SlotRow, Snapshot, TopoId, UserId, abi};
 use std::collections::BTreeMap;
 

@@ -1,5 +1,6 @@
 //! What a supervisor tells the cluster about its workers: one small value per supervisor (`beats/<supervisor>`).
 
+use crate::name::Name;
 use crate::parallelism::ExecutorId;
 use serde::{Deserialize, Serialize};
 
@@ -43,6 +44,27 @@ pub struct WorkerBeat {
     /// The worker's own word: what carries its links, and why it is not io_uring where that was wanted. Empty = it has none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub carrier: String,
+    /// What comes over each subscription to its executors.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub edges: Vec<EdgeRate>,
+}
+
+/// Seconds after which the average of a rate has forgotten two thirds of what was.
+pub const RATE_WINDOW_S: u32 = 30;
+
+/// What comes over a subscription per second: in a worker's beat to the executors there, in a scheduling round to all of them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EdgeRate {
+    /// Emitting component.
+    pub from: Name,
+    /// Subscribing component.
+    pub to: Name,
+    /// Stream.
+    pub stream: Name,
+    /// Tuples.
+    pub tuples_per_s: u64,
+    /// Bytes of their frames.
+    pub bytes_per_s: u64,
 }
 
 /// Counters of one executor since its worker started.

@@ -24,11 +24,15 @@ pub struct SupervisorInfo {
     /// Session of this supervisor process: differs after each restart.
     pub incarnation: u64,
     /// When this supervisor process started, milliseconds since 1970; 0 = not stated.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub started_ms: u64,
     /// How the cores of its slots lie to each other, ascending by number; empty = not stated.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cores: Vec<CoreInfo>,
+}
+
+fn is_zero(n: &u64) -> bool {
+    *n == 0
 }
 
 /// Where a core lies on its machine.

@@ -7,7 +7,7 @@
 //! The topology key is not here: it comes on an inherited descriptor and stays in memory.
 
 use crate::assignment::Assignment;
-use crate::beat::ExecutorBeat;
+use crate::beat::{EdgeRate, ExecutorBeat};
 use crate::name::Name;
 use crate::record::TopologyRecord;
 use serde::{Deserialize, Serialize};
@@ -55,6 +55,9 @@ pub enum FromWorker {
         carrier: String,
         /// Counters.
         executors: Vec<ExecutorBeat>,
+        /// What comes over each subscription.
+        #[serde(default)]
+        edges: Vec<EdgeRate>,
     },
     /// Something an operator should see: a panic, a stuck loop, a refused peer.
     Error {

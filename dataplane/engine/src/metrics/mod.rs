@@ -19,7 +19,8 @@ pub use record::LoopMetrics;
 pub use sampler::{SAMPLER_BURST, Sampler};
 pub use set::{Activity, EdgeDesc, ExecutorDesc, ExecutorMetrics, Times};
 pub use snapshot::{
-    ComponentSnapshot, EdgeQuantiles, EdgeSnapshot, ExecutorSnapshot, LoopReader, LoopSnapshot, MetricsSnapshot, Quantiles,
+    ComponentSnapshot, EdgeCount, EdgeQuantiles, EdgeSnapshot, ExecutorSnapshot, LoopReader, LoopSnapshot, MetricsSnapshot, Quantiles,
+    edge_counts,
 };
 
 use saetta_ring::epochs;

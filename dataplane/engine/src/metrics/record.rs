@@ -102,11 +102,11 @@ impl LoopMetrics {
         self.edges[executor].get(usize::from(stream)).filter(|place| **place != NO_EDGE).map(|place| usize::from(*place))
     }
 
-    /// `n` frames of this stream were handled by that executor.
+    /// `n` frames of this stream, so many bytes, were handled by that executor.
     #[inline(always)]
-    pub fn frames(&self, executor: usize, stream: u16, n: u64) {
+    pub fn frames(&self, executor: usize, stream: u16, n: u64, bytes: u64) {
         if let Some(edge) = self.edge(executor, stream) {
-            self.of(executor).frames(edge, n);
+            self.of(executor).frames(edge, n, bytes);
         }
     }
 

@@ -134,6 +134,7 @@ impl TimeCounts {
 
 pub(super) struct EdgeMetrics {
     pub(super) frames: Count,
+    pub(super) bytes: Count,
     pub(super) queue_wait_ns: Buckets,
 }
 
@@ -154,7 +155,11 @@ pub struct ExecutorMetrics {
 impl ExecutorMetrics {
     fn new(desc: &ExecutorDesc) -> Self {
         ExecutorMetrics {
-            edges: desc.edges.iter().map(|_| EdgeMetrics { frames: Count::default(), queue_wait_ns: Buckets::new() }).collect(),
+            edges: desc
+                .edges
+                .iter()
+                .map(|_| EdgeMetrics { frames: Count::default(), bytes: Count::default(), queue_wait_ns: Buckets::new() })
+                .collect(),
             execute_ns: Buckets::new(),
             complete_ns: desc.is_spout.then(Buckets::new),
             end_to_end_ns: desc.is_sink.then(Buckets::new),
@@ -166,10 +171,11 @@ impl ExecutorMetrics {
         }
     }
 
-    /// `n` frames came by this edge and were handled.
+    /// `n` frames of so many bytes came by this edge and were handled.
     #[inline(always)]
-    pub fn frames(&self, edge: usize, n: u64) {
+    pub fn frames(&self, edge: usize, n: u64, bytes: u64) {
         self.edges[edge].frames.add(n);
+        self.edges[edge].bytes.add(bytes);
     }
 
     /// A sampled tuple lay this long between the emit before this hop and its turn here.

@@ -62,6 +62,8 @@ pub struct EdgeSnapshot {
     pub stream: Name,
     /// Frames handled, all of them.
     pub frames: u64,
+    /// Their bytes.
+    pub bytes: u64,
     /// Sampled tuples, nanoseconds from the emit before this hop to their turn here.
     pub queue_wait_ns: Histogram<u64>,
 }
@@ -92,6 +94,21 @@ pub struct ComponentSnapshot {
     pub complete: Quantiles,
     /// One in how many tuples is timed at its busiest executor.
     pub one_in: u64,
+}
+
+/// What came over one subscription to the executors of a worker since the start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EdgeCount {
+    /// Emitting component.
+    pub from: Name,
+    /// Subscribing component.
+    pub to: Name,
+    /// Stream.
+    pub stream: Name,
+    /// Frames handled.
+    pub tuples: u64,
+    /// Their bytes.
+    pub bytes: u64,
 }
 
 /// One input edge of a component's executors together.
@@ -135,6 +152,11 @@ impl From<&Histogram<u64>> for Quantiles {
 impl LoopReader {
     pub(super) fn new(executors: Arc<[ExecutorDesc]>, sets: Arc<[Set; 2]>, epoch: ReaderEpoch) -> Self {
         LoopReader { sets, epoch, own: LoopSnapshot::default(), executors: executors.iter().map(ExecutorSnapshot::new).collect() }
+    }
+
+    /// Of a loop without executors, that never answers.
+    pub(crate) fn none() -> Self {
+        super::loop_metrics(Vec::new(), 0).1
     }
 
     /// Asks the loop for what it has counted; it answers at its next housekeeping. Does nothing while an earlier ask is open.
@@ -183,6 +205,7 @@ impl LoopReader {
             sum.times.add(more.times.take());
             for (sum, more) in sum.edges.iter_mut().zip(&more.edges) {
                 sum.frames += more.frames.take();
+                sum.bytes += more.bytes.take();
                 more.queue_wait_ns.drain_into(&mut sum.queue_wait_ns);
             }
             more.execute_ns.drain_into(&mut sum.execute_ns);
@@ -208,6 +231,7 @@ impl ExecutorSnapshot {
             component: e.component.clone(),
             stream: e.stream.clone(),
             frames: 0,
+            bytes: 0,
             queue_wait_ns: empty_histogram(),
         };
         ExecutorSnapshot {
@@ -225,6 +249,27 @@ impl ExecutorSnapshot {
             queue_bytes_sum: 0,
         }
     }
+}
+
+/// What the readers of a worker's loops have of subscriptions, in no order. Cheap: no histogram is looked at.
+pub fn edge_counts<'a>(loops: impl IntoIterator<Item = &'a LoopReader>) -> Vec<EdgeCount> {
+    let mut all: Vec<EdgeCount> = Vec::new();
+    for e in loops.into_iter().flat_map(|l| &l.executors) {
+        for edge in &e.edges {
+            let same = |c: &&mut EdgeCount| c.from == edge.component && c.stream == edge.stream && c.to == e.component;
+            match all.iter_mut().find(same) {
+                Some(sum) => (sum.tuples, sum.bytes) = (sum.tuples + edge.frames, sum.bytes + edge.bytes),
+                None => all.push(EdgeCount {
+                    from: edge.component.clone(),
+                    to: e.component.clone(),
+                    stream: edge.stream.clone(),
+                    tuples: edge.frames,
+                    bytes: edge.bytes,
+                }),
+            }
+        }
+    }
+    all
 }
 
 impl MetricsSnapshot {

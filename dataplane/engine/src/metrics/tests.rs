@@ -84,8 +84,8 @@ fn times_and_counts_are_kept_per_edge() {
     let (early, late) = (metrics.edge(0, 0).unwrap(), metrics.edge(0, 3).unwrap());
     assert_eq!(metrics.edge(0, 1), None, "a stream it does not read");
     assert_eq!(metrics.edge(1, 0), None, "a spout reads nothing");
-    metrics.of(0).frames(early, 10);
-    metrics.of(0).frames(late, 1);
+    metrics.of(0).frames(early, 10, 640);
+    metrics.of(0).frames(late, 1, 64);
     metrics.of(0).queue_wait(late, 5_000);
     metrics.of(0).execute(300);
     metrics.of(0).complete(1);
@@ -94,7 +94,11 @@ fn times_and_counts_are_kept_per_edge() {
     metrics.of(0).queue(30);
     metrics.of(1).complete(70_000);
     metrics.of(1).one_in(8);
-    let snapshot = MetricsSnapshot::of([&reader.finish(metrics, 0)]);
+    let reader = reader.finish(metrics, 0);
+    let mut counts = edge_counts([&reader]);
+    counts.sort_by(|a, b| a.stream.cmp(&b.stream));
+    assert_eq!(counts.iter().map(|c| (c.to.as_str(), c.tuples, c.bytes)).collect::<Vec<_>>(), [("sink", 10, 640), ("sink", 1, 64)]);
+    let snapshot = MetricsSnapshot::of([&reader]);
     let [feed, sink] = &snapshot.executors[..] else { panic!("{snapshot:?}") };
     assert_eq!(
         sink.edges.iter().map(|e| (e.stream.as_str(), e.frames, e.queue_wait_ns.len())).collect::<Vec<_>>(),
@@ -117,7 +121,7 @@ fn a_snapshot_taken_while_the_loop_runs_loses_nothing() {
         for now in 1..=TURNS {
             metrics.turn_begins(now - 1);
             metrics.ran(0, now - 1, now, false);
-            metrics.of(0).frames(0, 2);
+            metrics.of(0).frames(0, 2, 128);
             metrics.of(0).queue_wait(1, now);
             metrics.turn(now);
         }

@@ -15,6 +15,7 @@ use crate::inspect::inspect;
 use crate::wire::{Kind, LOG_LINES_MAX, MESSAGE_BYTES, Message};
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recvmsg, send};
+use saetta_model::beat::RATE_WINDOW_S;
 use saetta_sdk::abi;
 use saetta_sdk::call::{Instance, PlanArrays, RoundArgs, Services};
 use std::io::IoSliceMut;
@@ -84,7 +85,7 @@ fn prepare(args: &Args) -> Result<(Instance, Lines, Option<String>), (i32, Strin
     limits::apply(args.parent_pid, args.memory_bytes).map_err(|what| (abi::E_INTERNAL, what))?;
     let mut partial = filters::before_load().err();
     let lines = Lines::default();
-    let services = {
+    let mut services = {
         let lines = lines.clone();
         Services::new(move |level, text| {
             // Relaxed: a count, nothing is published by it.
@@ -93,6 +94,7 @@ fn prepare(args: &Args) -> Result<(Instance, Lines, Option<String>), (i32, Strin
             }
         })
     };
+    services.stats_window_s = Some(RATE_WINDOW_S);
     let instance = match &args.plugin {
         None => Instance::builtin(saetta_even::BUILTIN, "{}", services),
         Some((name, path)) => {

@@ -3,6 +3,7 @@
 use super::machines::Machines;
 use super::{Kinds, Packed, PackedTopology, Places};
 use crate::round::RoundTopology;
+use saetta_model::beat::EdgeRate;
 use saetta_model::config::{Config, Owner, Source};
 use saetta_model::demand::{Demand, demands};
 use saetta_model::name::Name;
@@ -186,7 +187,7 @@ impl<'a> Work<'a> {
         for (from, to, stream, grouping) in edges {
             let text = w.text(stream.as_str());
             let edge = w.row(&abi::EdgeRow { from, to, stream: text, grouping: grouping_code(grouping), reserved: 0 });
-            let same = |r: &&crate::round::EdgeRate| comp(&r.from) == Some(from) && comp(&r.to) == Some(to) && r.stream == *stream;
+            let same = |r: &&EdgeRate| comp(&r.from) == Some(from) && comp(&r.to) == Some(to) && r.stream == *stream;
             if let Some(rate) = self.topology.rates.iter().find(same) {
                 w.row(&abi::StatEdgeRow { edge, reserved: 0, tuples_per_s: rate.tuples_per_s, bytes_per_s: rate.bytes_per_s });
             }
