@@ -25,6 +25,8 @@ pub mod call;
 #[expect(unsafe_code, reason = "the plugin's side of the C table: raw pointers from the host become checked references")]
 pub mod entry;
 pub mod extension;
+pub mod locality;
+pub mod model;
 #[doc(hidden)]
 pub mod note;
 pub mod snapshot;
@@ -34,6 +36,8 @@ mod writer;
 
 pub use extension::{Explanation, Extension, Health, Memory, NodeHealth};
 pub use saetta_abi as abi;
+/// JSON, for what a scheduler keeps in its memory and its configuration.
+pub use serde_json as json;
 pub use snapshot::{
     Amounts, BlockId, CompId, CoreId, EdgeId, ExecId, HostId, KindId, NodeId, RackId, Rate, Rows, SlotId, Snapshot, SnapshotError, TopoId,
     UserId,

@@ -28,6 +28,8 @@
 //! # }
 //! ```
 
+pub mod recorded;
+
 use crate::call::{Builtin, Instance, PlanArrays, Reason, RoundArgs, Services};
 use crate::snapshot::{Rate, Snapshot, Writer};
 use crate::{PluginError, usage};
