@@ -4,140 +4,54 @@
 //! Before: `scheduler-api/host` packed the cluster and called through the C ABI. After: the plan holds one slot per
 //! executor. The rule is section 2 of the semantics: S = min(workers, free + own alive slots); each of the S slots holds
 //! floor(E/S) or ceil(E/S); of all such deals the one that moves fewest; new slots in interleaved order; the rest sorted by
-//! first task, each to the slot with fewest.
-//! Pure: no clock, no randomness, no state between rounds. O(executors log executors + slots).
+//! first task, each to the slot with fewest. Nodes that are blacklisted, reserved or gone keep what they hold and get nothing new;
+//! greylisted ones are used last. The deal is `saetta_sdk::deal`, which other plugins share.
+//! Pure: no clock, no randomness, no state between rounds. O(executors log executors + slots + topologies x nodes).
+//! Not here: resources. Only with `redistribute_idle` do workers move to nodes that run nothing.
 #![forbid(unsafe_code)]
 
-pub mod deal;
-
-use deal::{Own, deal, interleave};
-use saetta_sdk::{CreateCx, ExecId, Outcome, Plan, PluginError, Round, Scheduler, SlotId, Snapshot, TopoId, Verdict, abi};
-use std::collections::{BTreeMap, BTreeSet};
+use saetta_sdk::config::{Config, Told};
+use saetta_sdk::deal::{Board, Idle};
+use saetta_sdk::{Configured, CreateCx, Extension, Plan, PluginError, Round, Scheduler, Verdict};
 
 /// The scheduler. It keeps nothing between rounds.
-pub struct Even;
+pub struct Even {
+    idle: Idle,
+    told: Told,
+}
 
-saetta_sdk::export_scheduler!(Even, id = "even");
+saetta_sdk::export_scheduler!(Even, id = "even", claims = ["storm.even/1"]);
 
-/// A slot in an order that does not depend on how hosts are named: node id, then port.
-type SlotKey<'a> = (&'a str, u32);
-
-/// What one topology has and may have.
-struct Work<'a> {
-    topology: TopoId,
-    row: abi::TopologyRow,
-    /// Executors by slot they run in, slots in slot order. Only slots that may take more.
-    own: BTreeMap<SlotKey<'a>, (SlotId, Vec<ExecId>)>,
-    /// Slots that keep what they hold and take nothing new: their supervisor is gone, their workers answer.
-    n_pinned: u32,
-    /// Executors dealt: all that are not in a pinned slot.
-    dealt: u32,
-    /// Executors that run nowhere, by first task.
-    unplaced: Vec<ExecId>,
+impl Even {
+    fn read(config: &str) -> Result<Self, PluginError> {
+        let mut config = Config::parse(config)?;
+        Ok(Even { idle: Idle::read(&mut config)?, told: config.finish()? })
+    }
 }
 
 impl Scheduler for Even {
-    fn create(_: &CreateCx<'_>) -> Result<Self, PluginError> {
-        Ok(Even)
+    const EXTENSIONS: &'static [Extension] = &[Extension::config::<Self>()];
+
+    fn create(cx: &CreateCx<'_>) -> Result<Self, PluginError> {
+        Self::read(cx.config)
     }
 
     fn schedule(&mut self, round: &Round<'_>, plan: &mut Plan<'_>) -> Result<Verdict, PluginError> {
-        let snapshot = &round.snapshot;
-        let mut moves_left = round.max_moves;
-        let mut work: Vec<Work<'_>> = Vec::new();
-        let mut free: BTreeSet<(SlotKey<'_>, SlotId)> = BTreeSet::new();
-        for (i, slot) in snapshot.slots().iter().enumerate() {
-            if slot.flags & abi::SLOT_ASSIGNABLE != 0 && slot.topology == abi::NONE {
-                free.insert((key(snapshot, SlotId(i as u32)), SlotId(i as u32)));
-            }
+        let mut board = Board::new(round);
+        self.idle.redistribute(&mut board, &[]);
+        board.give_up(&[]);
+        for share in 0..board.shares().len() {
+            board.deal(share);
         }
-        for (i, row) in snapshot.topologies().iter().enumerate() {
-            if row.flags & abi::TOPO_SCHEDULE != 0 {
-                work.push(gather(snapshot, TopoId(i as u32), row));
-            }
-        }
-        // Small priority first, then the table's order: oldest first.
-        work.sort_by_key(|w| (w.row.priority, w.topology));
-
-        // A slot that a topology gives up because it has more than it wants is free for every topology of this round, so
-        // that the next round has nothing left to do.
-        if moves_left.is_none() {
-            for w in &mut work {
-                for (key, slot) in w.give_up() {
-                    free.insert((key, slot));
-                }
-            }
-        }
-
-        let mut changed = false;
-        for w in &work {
-            let new = interleave(free.iter().map(|((node, port), slot)| (*node, *port, *slot)));
-            let own: Vec<Own> = w.own.values().map(|(slot, executors)| Own { slot: *slot, executors: executors.clone() }).collect();
-            let workers = w.workers();
-            let mut next = deal(&own, &w.unplaced, &new, workers, false);
-            if moves_left.is_some_and(|left| next.n_moves > left) {
-                next = deal(&own, &w.unplaced, &new, workers, true);
-            }
-            moves_left = moves_left.map(|left| left.saturating_sub(next.n_moves));
-            for (exec, slot) in &next.places {
-                changed |= plan.slot_of(*exec) != Some(*slot);
-                plan.place(*exec, *slot);
-                free.remove(&(key(snapshot, *slot), *slot));
-            }
-            let outcome = match next.places.len() as u32 {
-                n if n == w.dealt => Outcome::Scheduled,
-                0 if w.n_pinned == 0 => Outcome::Unschedulable,
-                _ => Outcome::Partial,
-            };
-            plan.outcome(w.topology, outcome);
-        }
-        Ok(if changed { Verdict::Done } else { Verdict::NoChange })
+        Ok(board.commit(round, plan))
     }
 }
 
-fn key<'a>(snapshot: &Snapshot<'a>, slot: SlotId) -> SlotKey<'a> {
-    let row = snapshot.slots().get(slot.index());
-    (snapshot.text(snapshot.nodes().get(row.node as usize).id), row.port)
-}
-
-fn gather<'a>(snapshot: &Snapshot<'a>, topology: TopoId, row: abi::TopologyRow) -> Work<'a> {
-    let mut work = Work { topology, row, own: BTreeMap::new(), n_pinned: 0, dealt: 0, unplaced: Vec::new() };
-    let mut pinned = BTreeSet::new();
-    for (exec, e) in snapshot.executors_of(&row) {
-        if e.slot == abi::NONE {
-            work.unplaced.push(exec);
-        } else if snapshot.slots().get(e.slot as usize).flags & abi::SLOT_ASSIGNABLE == 0 {
-            pinned.insert(e.slot);
-            continue;
-        } else {
-            let slot = SlotId(e.slot);
-            work.own.entry(key(snapshot, slot)).or_insert_with(|| (slot, Vec::new())).1.push(exec);
-        }
-        work.dealt += 1;
+impl Configured for Even {
+    fn schema() -> String {
+        Self::read("{}").map(|even| even.told.schema).unwrap_or_default()
     }
-    work.n_pinned = pinned.len() as u32;
-    work
-}
-
-impl<'a> Work<'a> {
-    /// Slots it may use besides the pinned ones. Where those alone are as many as it wants, what runs elsewhere still keeps one slot.
-    fn workers(&self) -> usize {
-        (self.row.workers_wanted.saturating_sub(self.n_pinned) as usize).max(self.own.len().min(1))
-    }
-
-    /// Own slots beyond what the topology may have: those that hold fewest. Their executors become unplaced.
-    fn give_up(&mut self) -> Vec<(SlotKey<'a>, SlotId)> {
-        let n_keep = self.workers();
-        let mut by_fill: Vec<(usize, SlotKey<'a>)> = self.own.iter().map(|(key, (_, e))| (e.len(), *key)).collect();
-        by_fill.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));
-        let mut given = Vec::new();
-        for (_, key) in by_fill.into_iter().skip(n_keep) {
-            let (slot, executors) = self.own.remove(&key).expect("listed above");
-            self.unplaced.extend(executors);
-            given.push((key, slot));
-        }
-        // Executor rows are in task order within a topology.
-        self.unplaced.sort_unstable();
-        given
+    fn effective(&self) -> String {
+        self.told.effective.clone()
     }
 }

@@ -21,6 +21,8 @@
 
 #[expect(unsafe_code, reason = "calls a scheduler through the C table of functions")]
 pub mod call;
+pub mod config;
+pub mod deal;
 #[doc(hidden)]
 #[expect(unsafe_code, reason = "the plugin's side of the C table: raw pointers from the host become checked references")]
 pub mod entry;
@@ -34,7 +36,7 @@ pub mod testing;
 pub mod usage;
 mod writer;
 
-pub use extension::{Explanation, Extension, Health, Memory, NodeHealth};
+pub use extension::{Configured, Explanation, Extension, Fitness, Health, Memory, NodeHealth};
 pub use saetta_abi as abi;
 /// JSON, for what a scheduler keeps in its memory and its configuration.
 pub use serde_json as json;

@@ -29,6 +29,7 @@
 //! ```
 
 pub mod recorded;
+mod random;
 
 use crate::call::{Builtin, Instance, PlanArrays, Reason, RoundArgs, Services};
 use crate::snapshot::{Rate, Snapshot, Writer};

@@ -1,7 +1,7 @@
 //! The deal against a search over all deals: balanced as the semantics say, and nothing moves that need not.
 
 use proptest::prelude::*;
-use saetta_even::deal::{Deal, Own, deal, interleave};
+use saetta_sdk::deal::{Deal, Own, deal, interleave};
 use saetta_sdk::{ExecId, SlotId};
 use std::collections::BTreeMap;
 
@@ -130,10 +130,17 @@ proptest! {
 
 #[test]
 fn new_slots_come_in_interleaved_order() {
-    // The case of Storm's testSortSlots: s1 {0,1}, s2 {0,1,2}.
-    let free = [("s1", 0, SlotId(10)), ("s1", 1, SlotId(11)), ("s2", 0, SlotId(20)), ("s2", 1, SlotId(21)), ("s2", 2, SlotId(22))];
-    assert_eq!(interleave(free).iter().map(|s| s.0).collect::<Vec<_>>(), [20, 10, 21, 11, 22]);
-    assert_eq!(interleave([]), []);
+    // The cases of Storm's testSortSlots: s1 {0,1}, s2 {0,1,2}; then s3 {0,1,2,3} besides.
+    let slots = |slots: &[u32]| slots.iter().map(|s| SlotId(*s)).collect::<Vec<_>>();
+    let (s1, s2, s3) = (slots(&[10, 11]), slots(&[20, 21, 22]), slots(&[30, 31, 32, 33]));
+    let (one, two, three) = ((1, s1.as_slice()), (2, s2.as_slice()), (3, s3.as_slice()));
+    let whole = slots(&[30, 20, 10, 31, 21, 11, 32, 22, 33]);
+    assert_eq!(interleave([one, two], 9), slots(&[20, 10, 21, 11, 22]));
+    // Cut anywhere, it is the beginning of the whole.
+    for n in 0..=10 {
+        assert_eq!(interleave([one, two, three], n), whole[..n.min(9)]);
+    }
+    assert_eq!(interleave([], 9), []);
 }
 
 #[test]

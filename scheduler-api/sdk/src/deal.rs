@@ -1,4 +1,7 @@
-//! The deal itself: which slots, how many executors in each, who stays. Pure arithmetic over indices.
+//! Equal shares with fewest moves: what `even` is, and what other schedulers deal the rest with.
+//!
+//! Before: a scheduler has a round. After: a plan. The deal itself - which slots, how many executors in each, who stays - is pure arithmetic
+//! over indices and stands here; [`Board`] keeps the slots of a round, [`Idle`] moves workers to nodes that run nothing. Not here: resources.
 //!
 //! Why this moves fewest. Let f = E div S and r = E mod S. A deal gives r slots f + 1 and the others f. A slot holding c of
 //! the topology's executors can keep min(c, f), and one more if c > f and it is one of the r. Both grow with c, so keeping the
@@ -7,7 +10,14 @@
 //! kept is then the largest possible, whichever executors of an overfull slot leave; `tests/deal.rs` compares with a
 //! search over all deals.
 
-use saetta_sdk::{ExecId, SlotId};
+mod board;
+mod idle;
+
+pub use board::{Board, Share};
+pub use idle::Idle;
+
+use crate::{ExecId, SlotId};
+use std::cmp::Reverse;
 
 /// An own slot that may take more, with what runs in it by first task.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,19 +37,22 @@ pub struct Deal {
     pub n_moves: u32,
 }
 
-/// Free slots in interleaved order: nodes by number of free slots, most first, ties by node id; then one of each node in turn,
-/// ports ascending. `free` arrives by node id and port.
-pub fn interleave<'a>(free: impl IntoIterator<Item = (&'a str, u32, SlotId)>) -> Vec<SlotId> {
-    let mut nodes: Vec<(&str, Vec<SlotId>)> = Vec::new();
-    for (node, _, slot) in free {
-        match nodes.last_mut() {
-            Some((last, slots)) if *last == node => slots.push(slot),
-            _ => nodes.push((node, vec![slot])),
-        }
+/// Free slots in interleaved order, the first `n_max`: nodes by number of free slots, most first, ties by node order; then one of each node
+/// in turn, ports ascending. `free` gives a node's place in the order of nodes and its free slots by port. O(nodes + taken log taken).
+pub fn interleave<'s>(free: impl IntoIterator<Item = (u32, &'s [SlotId])>, n_max: usize) -> Vec<SlotId> {
+    let mut nodes: Vec<(Reverse<usize>, u32, &[SlotId])> =
+        free.into_iter().map(|(rank, slots)| (Reverse(slots.len()), rank, slots)).collect();
+    // The first turn takes one slot of each node, so nodes beyond the first `n_max` give none.
+    if n_max == 0 {
+        return Vec::new();
     }
-    nodes.sort_by(|a, b| b.1.len().cmp(&a.1.len()).then(a.0.cmp(b.0)));
-    let rounds = nodes.first().map_or(0, |n| n.1.len());
-    (0..rounds).flat_map(|i| nodes.iter().filter_map(move |(_, slots)| slots.get(i).copied())).collect()
+    if nodes.len() > n_max {
+        nodes.select_nth_unstable(n_max - 1);
+        nodes.truncate(n_max);
+    }
+    nodes.sort_unstable();
+    let turns = nodes.first().map_or(0, |n| n.2.len());
+    (0..turns).flat_map(|i| nodes.iter().filter_map(move |n| n.2.get(i).copied())).take(n_max).collect()
 }
 
 /// Deals the executors of `own` (slots in slot order) and `unplaced` (by first task) over at most `workers` slots, new ones
