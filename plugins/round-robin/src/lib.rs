@@ -16,7 +16,7 @@ use saetta_sdk::config::{Config, Told};
 use saetta_sdk::deal::{Board, Own, deal};
 use saetta_sdk::{Configured, CreateCx, ExecId, Extension, NodeId, Plan, PluginError, Round, Scheduler, SlotId, Verdict, abi};
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The scheduler. It keeps nothing between rounds.
 pub struct RoundRobin {
@@ -140,7 +140,8 @@ fn place(board: &Board<'_>, share: usize, kept: &Kept, stay: bool) -> Vec<(ExecI
         })
         .collect();
     let mut loose = state.unplaced.clone();
-    let is_left = |o: &&Own| !nodes.iter().any(|n| n.id == board.node_of(o.slot));
+    let used: BTreeSet<NodeId> = nodes.iter().map(|n| n.id).collect();
+    let is_left = |o: &&Own| !used.contains(&board.node_of(o.slot));
     loose.extend(state.own.iter().filter(is_left).flat_map(|o| o.executors.iter().copied()));
     loose.sort_unstable();
     let new: Vec<SlotId> = new_first(&nodes).map(|n| n.first_slot()).collect();

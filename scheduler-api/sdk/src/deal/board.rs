@@ -26,6 +26,8 @@ pub struct Board<'a> {
     /// The same when this pass began.
     began: Vec<Option<SlotId>>,
     shares: Vec<Share>,
+    /// By topology: its place in `shares`.
+    share_of: Vec<Option<usize>>,
     moves_left: Option<u32>,
 }
 
@@ -108,7 +110,17 @@ impl<'a> Board<'a> {
             .map(|row| Place { node: NodeId(row.node), port: row.port, open: false, holder: TopoId::some(row.topology) })
             .collect();
         let at = snapshot.executors().iter().map(|e| SlotId::some(e.slot)).collect();
-        let mut board = Board { snapshot, nodes, by_id, slots, at, began: Vec::new(), shares: Vec::new(), moves_left: round.max_moves };
+        let mut board = Board {
+            snapshot,
+            nodes,
+            by_id,
+            slots,
+            at,
+            began: Vec::new(),
+            shares: Vec::new(),
+            share_of: Vec::new(),
+            moves_left: round.max_moves,
+        };
         board.begin();
         board
     }
@@ -154,6 +166,8 @@ impl<'a> Board<'a> {
         let mut shares: Vec<Share> = asked.map(|(topology, row)| self.share(topology, row)).collect();
         // Small priority first, then the table's order: oldest first.
         shares.sort_by_key(|s| (s.row.priority, s.topology));
+        self.share_of = vec![None; self.snapshot.topologies().len()];
+        shares.iter().enumerate().for_each(|(i, s)| self.share_of[s.topology.index()] = Some(i));
         self.shares = shares;
     }
 
@@ -222,7 +236,7 @@ impl<'a> Board<'a> {
     }
     /// Place of a topology in [`Board::shares`], if the round asks about it.
     pub fn share_of(&self, topology: TopoId) -> Option<usize> {
-        self.shares.iter().position(|s| s.topology == topology)
+        self.share_of[topology.index()]
     }
     /// Executors that ran when the pass began and are somewhere else by now, or nowhere.
     pub fn n_moved(&self) -> u32 {
@@ -251,7 +265,8 @@ impl<'a> Board<'a> {
         let seat = &mut self.nodes[node.index()];
         seat.open = false;
         seat.free.clear();
-        self.slots.iter_mut().filter(|s| s.node == node).for_each(|s| s.open = false);
+        let row = self.snapshot.nodes().at(node);
+        self.snapshot.slots_of(&row).for_each(|(slot, _)| self.slots[slot.index()].open = false);
     }
 
     /// A share loses a slot of its own: the executors there have none, and the slot is free.
