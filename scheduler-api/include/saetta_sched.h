@@ -585,7 +585,7 @@ __attribute__((visibility("default"))) int32_t saetta_scheduler_v1(const saetta_
 
 /* The manifest, read from the file before any code of it runs. Once per plugin, at file scope, with JSON text:
  * SAETTA_MANIFEST("{\"id\":\"org.acme.numa\",\"version\":\"1.0.0\",\"abi\":{\"major\":1,\"minor\":0,\"min_host_minor\":0}}");
- * C only (C++ does not let a text fill an array without its NUL). */
+ * C only (C++ does not let a text fill an array without its NUL); saetta_sched.hpp has SAETTA_EXPORT. */
 #define SAETTA_MANIFEST(json)                                                                                                            \
     __attribute__((section(".note.saetta.sched"), used, aligned(4))) static const struct {                                               \
         uint32_t name_len, desc_len, type;                                                                                               \
@@ -612,6 +612,54 @@ static inline int64_t saetta_amount(const saetta_round *round, const saetta_dir 
     if (!dir || index >= dir->count || ((uint64_t)kind + 1) * sizeof(int64_t) > dir->stride)
         return 0;
     return ((const int64_t *)(const void *)(round->snap + dir->off + index * dir->stride))[kind];
+}
+
+/* Features of the snapshot this header knows. Another bit set means: do not read it, answer SAETTA_E_UNSUPPORTED. */
+#define SAETTA_FEATURES_INCOMPAT_KNOWN UINT64_C(0)
+
+/* What the first lines of schedule ask: SAETTA_OK, or the code to return. */
+static inline int32_t saetta_check(const saetta_round *round)
+{
+    const saetta_header *header = (const saetta_header *)(const void *)round->snap;
+    if (round->snap_len < sizeof(saetta_header) || header->magic != SAETTA_SNAPSHOT_MAGIC || header->total_len != round->snap_len)
+        return SAETTA_E_BAD_SNAPSHOT;
+    return header->features_incompat & ~SAETTA_FEATURES_INCOMPAT_KNOWN ? SAETTA_E_UNSUPPORTED : SAETTA_OK;
+}
+
+/* How many rows a table has; `dir` may be NULL. */
+static inline uint32_t saetta_count(const saetta_dir *dir)
+{
+    return dir ? (uint32_t)dir->count : 0;
+}
+
+/* Copies a row of a table that has more than `index` rows. What an older host does not have reads as zero, what a newer one has
+ * beyond it is left out. Use it as saetta_read(round, dir, i, &row, sizeof row). */
+static inline void saetta_read(const saetta_round *round, const saetta_dir *dir, uint64_t index, void *row, uint64_t size)
+{
+    uint64_t n = dir->stride < size ? dir->stride : size;
+    __builtin_memset(row, 0, size);
+    __builtin_memcpy(row, round->snap + dir->off + index * dir->stride, n);
+}
+
+/* A text of the snapshot: UTF-8, `text.len` bytes, then a NUL. */
+static inline const char *saetta_text(const saetta_round *round, saetta_str text)
+{
+    const saetta_dir *strings = saetta_table(round, SAETTA_TABLE_STRINGS);
+    if (!strings || (uint64_t)text.off + text.len >= strings->count)
+        return "";
+    return (const char *)round->snap + strings->off + text.off;
+}
+
+/* Says why a call fails and gives back `code`: `return saetta_fail(err, SAETTA_E_CONFIG, "pools is no object");` */
+static inline int32_t saetta_fail(saetta_err *err, int32_t code, const char *text)
+{
+    uint64_t n = __builtin_strlen(text);
+    if (err && err->struct_size >= sizeof *err && err->buf) {
+        err->code = code;
+        err->len = n < err->cap ? n : err->cap;
+        __builtin_memcpy(err->buf, text, err->len);
+    }
+    return code;
 }
 
 /* A row of a table that has more than `index` rows. */
