@@ -22,6 +22,53 @@ pub struct Builtin {
     pub(crate) entry: abi::EntryFn,
 }
 
+impl Builtin {
+    /// A scheduler that was loaded from a file.
+    ///
+    /// # Safety
+    /// `entry` follows the scheduler ABI. Nothing can check that: a wrong one is why this runs in a helper process.
+    pub unsafe fn loaded(id: &'static str, entry: abi::EntryFn) -> Self {
+        Builtin { id, entry }
+    }
+
+    /// Calls the entry as a host whose own table has `host_bytes` bytes more than this version's and whose room for the plugin's table has
+    /// `room` bytes, at least 4. Returns the code, what was written into the room, and whether anything was written behind it.
+    pub fn probe_entry(&self, host_bytes: usize, room: usize) -> (i32, Vec<u8>, bool) {
+        const CANARY: u8 = 0xA5;
+        let context: &'static Context = Box::leak(Box::new(Context {
+            started: Instant::now(),
+            services: Services::new(|_, _| {}),
+            stats: abi::StatsV1 { struct_size: 0, window_s: 0 },
+        }));
+        let size = size_of::<abi::Host>();
+        let host = abi::Host {
+            struct_size: (size + host_bytes) as u32,
+            abi_major: abi::ABI_MAJOR,
+            abi_minor: abi::ABI_MINOR,
+            ctx: (&raw const *context).cast_mut().cast(),
+            log: Some(host_log),
+            get_extension: Some(host_extension),
+            now_ns: Some(host_now),
+        };
+        // u64s, so that both are aligned; leaked, since a host's table lives as long as the process.
+        let table: &'static mut [u64] = Vec::leak(vec![0; (size + host_bytes).div_ceil(8)]);
+        let mut place = vec![0u64; room.div_ceil(8) + 32];
+        // NEED: tables of sizes that no type of ours has.
+        // SAFETY: `table` has at least `size` bytes and `place` 256 more than `room`; both are aligned for what lies there. The entry
+        // follows the ABI (see `loaded`), so it reads no more of the host than the host says it has.
+        let (code, bytes) = unsafe {
+            table.as_mut_ptr().cast::<abi::Host>().write(host);
+            let at = place.as_mut_ptr().cast::<u8>();
+            std::ptr::write_bytes(at.add(room), CANARY, place.len() * 8 - room);
+            at.cast::<u32>().write(room as u32);
+            let code = (self.entry)(table.as_ptr().cast(), at.cast());
+            (code, std::slice::from_raw_parts(at, place.len() * 8).to_vec())
+        };
+        let beyond = bytes[room..].iter().any(|b| *b != CANARY);
+        (code, bytes[..room].to_vec(), beyond)
+    }
+}
+
 /// Where log lines of a plugin go: level (`abi::LOG_*`) and text.
 pub type LogSink = Box<dyn Fn(i32, &str) + Send + Sync>;
 
@@ -364,6 +411,12 @@ impl Instance {
         // SAFETY: the same.
         let effective = read_out(abi::STATE_BYTES_MAX, |out| unsafe { effective(instance, out) });
         Some(schema.and_then(|schema| effective.map(|effective| (text(schema), text(effective)))))
+    }
+
+    /// True when the plugin has a table for this id.
+    pub fn has_extension(&self, id: &str) -> bool {
+        // SAFETY: the plugin's function with a text that is valid for the call.
+        self.plugin.get_extension.is_some_and(|get| !unsafe { get(id.as_ptr().cast(), id.len() as u64) }.is_null())
     }
 
     /// A table of the plugin. One that is shorter than ours is not used.

@@ -484,6 +484,26 @@ impl Cluster {
         next
     }
 
+    /// The cluster once these slots are in force: one for each executor row of [`Cluster::pack`], or `abi::NONE`. Panics for a slot that is
+    /// not there.
+    pub fn with_slots(&self, slot_of_exec: &[u32]) -> Cluster {
+        let (index, _) = self.index();
+        let mut next = self.clone();
+        for ((topology, component, i), slot) in index.executors.iter().zip(slot_of_exec) {
+            let at = (*slot != abi::NONE).then(|| index.slots[*slot as usize].clone());
+            let of = next
+                .topologies
+                .iter_mut()
+                .find(|t| t.name == *topology)
+                .and_then(|t| t.components.iter_mut().find(|c| c.name == *component));
+            let executor = &mut of.expect("packed from this cluster").executors[*i];
+            if executor.at != at {
+                (executor.at, executor.core, executor.last) = (at, None, None);
+            }
+        }
+        next
+    }
+
     /// The way back from rows, and the block.
     fn index(&self) -> (Index, Vec<u8>) {
         let mut w = Writer::with_row_noise(self.row_noise);

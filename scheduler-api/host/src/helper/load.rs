@@ -3,7 +3,7 @@
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use saetta_sdk::PluginError;
 use saetta_sdk::abi;
-use saetta_sdk::call::{Instance, Services};
+use saetta_sdk::call::{Builtin, Instance, Services};
 use std::path::Path;
 
 /// The file has passed `inspect`. The outer error is the loader's, the inner one the plugin's.
@@ -16,5 +16,17 @@ pub(super) fn load(path: &Path, name: &str, services: Services) -> Result<Result
         let entry = *library.get::<abi::EntryFn>(abi::ENTRY_SYMBOL.as_bytes())?;
         std::mem::forget(library);
         Ok(Instance::new(entry, name, "{}", services))
+    }
+}
+
+/// The file has passed `inspect`. Runs its constructors and finds its entry, no more.
+pub(super) fn open(path: &Path, name: &str) -> Result<Builtin, libloading::Error> {
+    // NEED: a plugin is foreign code.
+    // SAFETY: as in `load`.
+    unsafe {
+        let library = Library::open(Some(path), RTLD_NOW | RTLD_LOCAL)?;
+        let entry = *library.get::<abi::EntryFn>(abi::ENTRY_SYMBOL.as_bytes())?;
+        std::mem::forget(library);
+        Ok(Builtin::loaded(String::leak(name.to_owned()), entry))
     }
 }

@@ -4,6 +4,7 @@
 //! closes or a plugin takes the process down. Order: limits -> first filter -> look at the file -> load -> instance ->
 //! second filter -> HELLO -> rounds.
 
+pub(crate) mod check;
 mod filters;
 mod limits;
 #[expect(unsafe_code, reason = "dlopen runs foreign code, and its symbol is called as a function")]
@@ -32,6 +33,8 @@ struct Args {
     memory_bytes: u64,
     /// `None` = the linked-in even.
     plugin: Option<(String, PathBuf)>,
+    /// A check of `conformance` to be run instead of rounds.
+    check: Option<String>,
 }
 
 /// The life of a helper. The arguments are an agreement between two parts of one build, not an interface for people.
@@ -40,6 +43,9 @@ pub fn main(args: impl Iterator<Item = String>) -> ExitCode {
         eprintln!("saetta-sched-host is started by `saetta nimbus`; it has no use by hand");
         return ExitCode::from(2);
     };
+    if let Some(check) = &args.check {
+        return check::run(&args, check);
+    }
     match prepare(&args) {
         Ok((instance, dropped, partial)) => {
             let (code, text) = partial.map_or((0, String::new()), |why| (1, why));
@@ -56,7 +62,7 @@ pub fn main(args: impl Iterator<Item = String>) -> ExitCode {
 }
 
 fn parse(mut args: impl Iterator<Item = String>) -> Option<Args> {
-    let (mut parent_pid, mut memory_bytes, mut name, mut plugin, mut builtin) = (None, None, None, None, false);
+    let (mut parent_pid, mut memory_bytes, mut name, mut plugin, mut builtin, mut check) = (None, None, None, None, false, None);
     while let Some(key) = args.next() {
         let value = args.next()?;
         match key.as_str() {
@@ -64,6 +70,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Option<Args> {
             "--memory-bytes" => memory_bytes = value.parse().ok(),
             "--name" => name = Some(value),
             "--plugin" => plugin = Some(PathBuf::from(value)),
+            "--check" => check = Some(value),
             "--builtin" if value == "even" => builtin = true,
             _ => return None,
         }
@@ -73,7 +80,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Option<Args> {
         (None, None, true) => None,
         _ => return None,
     };
-    Some(Args { parent_pid: parent_pid?, memory_bytes: memory_bytes?, plugin })
+    Some(Args { parent_pid: parent_pid?, memory_bytes: memory_bytes?, plugin, check })
 }
 
 /// Log lines of the current round that were passed on or dropped.

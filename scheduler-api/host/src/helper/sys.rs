@@ -2,7 +2,7 @@
 
 use rustix::fs::fstat;
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mmap_anonymous, mprotect, munmap};
 use std::ffi::c_void;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -61,6 +61,33 @@ impl ReadMap {
         }
         // SAFETY: `len` mapped bytes that live as long as `self`; nimbus sealed the memfd against writing.
         unsafe { std::slice::from_raw_parts(self.0.at.cast(), self.0.len) }
+    }
+}
+
+impl ReadMap {
+    /// The same without a file: a private copy that nobody can write to.
+    pub(super) fn frozen(bytes: &[u8]) -> Result<Self, Errno> {
+        if bytes.is_empty() {
+            return Ok(ReadMap(Map { at: std::ptr::null_mut(), len: 0 }));
+        }
+        // NEED: memory that answers a write with a crash, as the sealed snapshot does.
+        // SAFETY: a fresh private mapping of `len` bytes at an address of the kernel's choice, filled before it becomes read-only.
+        unsafe {
+            let at = mmap_anonymous(std::ptr::null_mut(), bytes.len(), ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)?;
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), at.cast(), bytes.len());
+            mprotect(at, bytes.len(), MprotectFlags::READ)?;
+            Ok(ReadMap(Map { at, len: bytes.len() }))
+        }
+    }
+
+    /// Gives the memory up and keeps its addresses: whoever still points there crashes.
+    pub(super) fn forbid(self) -> Result<(), Errno> {
+        if self.0.len > 0 {
+            // SAFETY: our mapping; no borrow of it is left, since `self` is taken.
+            unsafe { mprotect(self.0.at, self.0.len, MprotectFlags::empty())? };
+        }
+        std::mem::forget(self);
+        Ok(())
     }
 }
 

@@ -1,0 +1,229 @@
+//! The conformance suite is believed because it has been seen to fail: each broken plugin of `plugins/` is caught by the check its head
+//! names, and the plugins of the C and C++ templates, and the shipped even, pass all of it.
+
+mod common;
+
+use common::shipped_dir;
+use saetta_sched_host::conformance::{CHECKS, Check, Options, Report, Status, selected, validate};
+use saetta_sched_host::facts::facts;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// The folder of this crate.
+fn here() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn options() -> Options {
+    Options::new(env!("CARGO_BIN_EXE_saetta-sched-host").into())
+}
+
+fn compile(compiler: &str, source: &Path, dir: &Path, more: &[&str]) -> PathBuf {
+    let out = dir.join(format!("libsaetta_{}.so", source.file_stem().unwrap().to_str().unwrap()));
+    let mut command = Command::new(compiler);
+    if source.extension().is_some_and(|e| e == "rs") {
+        command.args(["--edition", "2024", "--crate-type", "cdylib", "-o"]);
+    } else {
+        let standard = if compiler == "g++" { "-std=c++17" } else { "-std=gnu11" };
+        command.args([standard, "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-fvisibility=hidden", "-I"]);
+        command.arg(here().join("../include"));
+        command.arg(format!("-Wl,--version-script={}", here().join("../templates/exports.map").display())).arg("-o");
+    }
+    let result = command.arg(&out).arg(source).args(more).output().unwrap_or_else(|e| panic!("{compiler}: {e}"));
+    assert!(result.status.success(), "{}", String::from_utf8_lossy(&result.stderr));
+    out
+}
+
+/// Builds a file of `plugins/`.
+fn broken(file: &str, dir: &Path, more: &[&str]) -> PathBuf {
+    let source = here().join("tests/plugins").join(file);
+    let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".into());
+    let compiler = match source.extension().and_then(|e| e.to_str()) {
+        Some("c") => "gcc",
+        Some("cpp") => "g++",
+        _ => rustc.as_str(),
+    };
+    compile(compiler, &source, dir, more)
+}
+
+fn run(file: &Path, checks: &[&'static Check], options: &Options) -> Vec<Report> {
+    validate(file, checks, options, |_| {})
+}
+
+/// The file is caught by this check, with this status and reason.
+fn caught_with(file: &str, check: &str, status: Status, why: &str, more: &[&str], options: &Options) {
+    let dir = tempfile::tempdir().unwrap();
+    let plugin = broken(file, dir.path(), more);
+    let head = std::fs::read_to_string(here().join("tests/plugins").join(file)).unwrap();
+    assert!(head.lines().next().unwrap().contains(&format!("Caught by {check}.")), "the head of {file} names the check");
+    let reports = run(&plugin, &selected(check), options);
+    let [report] = &reports[..] else { panic!("{check} is one check") };
+    assert!(report.status == status && report.reason.contains(why), "{file}: {report:?}");
+    assert!(!report.reason.contains('\n'));
+}
+
+fn caught(file: &str, check: &str, status: Status, why: &str) {
+    caught_with(file, check, status, why, &[], &options());
+}
+
+fn passes(file: &Path) {
+    let all: Vec<&Check> = CHECKS.iter().collect();
+    let reports = run(file, &all, &options());
+    assert_eq!(reports.len(), CHECKS.len());
+    for report in reports {
+        assert!(!report.status.is_bad(), "{}: {report:?}", file.display());
+        assert!(report.status != Status::Skipped, "{}: {report:?}", file.display());
+    }
+}
+
+#[test]
+fn the_plugin_of_the_c_template_passes() {
+    let dir = tempfile::tempdir().unwrap();
+    passes(&compile("gcc", &here().join("../templates/c/scheduler.c"), dir.path(), &[]));
+}
+
+#[test]
+fn the_plugin_of_the_cpp_template_passes() {
+    let dir = tempfile::tempdir().unwrap();
+    let more = ["-static-libstdc++", "-static-libgcc", "-Wl,--exclude-libs,ALL", "-fno-gnu-unique"];
+    passes(&compile("g++", &here().join("../templates/cpp/scheduler.cpp"), dir.path(), &more));
+}
+
+#[test]
+fn the_shipped_even_passes() {
+    passes(&shipped_dir().join("libsaetta_even.so"));
+}
+
+#[test]
+fn segv_is_caught() {
+    caught("segv.c", "survives-a-round", Status::Crashed, "SIGSEGV");
+}
+
+#[test]
+fn abort_is_caught() {
+    caught("abort.c", "survives-a-round", Status::Crashed, "SIGABRT");
+}
+
+#[test]
+fn exit_is_caught() {
+    caught("exit.c", "survives-a-round", Status::Crashed, "exit code 0 in the middle of a call");
+}
+
+#[test]
+fn a_panic_that_leaves_it_is_caught() {
+    caught("panic.rs", "survives-a-round", Status::Crashed, "nobody catches this");
+}
+
+#[test]
+fn an_exception_that_leaves_it_is_caught() {
+    caught_with("throw.cpp", "survives-a-round", Status::Crashed, "SIGABRT", &["-static-libstdc++", "-static-libgcc"], &options());
+}
+
+#[test]
+fn an_exception_under_the_wrapper_is_an_error_code_with_its_text() {
+    let more = ["-static-libstdc++", "-static-libgcc"];
+    caught_with("caught.cpp", "answers-without-error", Status::Failed, "no rack is near (E_INTERNAL)", &more, &options());
+}
+
+#[test]
+fn an_endless_loop_is_caught() {
+    let options = Options { deadline: Duration::from_millis(400), ..options() };
+    caught_with("loop.c", "ends-before-deadline", Status::Failed, "within 0.4 s", &[], &options);
+}
+
+#[test]
+fn a_leak_is_caught() {
+    caught("leak.c", "no-leak", Status::Failed, "memory grew");
+}
+
+#[test]
+fn a_thread_leak_is_caught() {
+    caught_with("thread_leak.c", "no-threads", Status::Failed, "1 threads", &["-pthread"], &options());
+}
+
+#[test]
+fn writing_to_stdout_is_caught() {
+    caught("stdout.c", "no-output", Status::Failed, "round 1");
+}
+
+#[test]
+fn a_naive_stride_is_caught() {
+    caught("naive_stride.c", "stride", Status::Failed, "stride");
+}
+
+#[test]
+fn fast_math_is_caught() {
+    let start_code = Command::new("gcc").arg("-print-file-name=crtfastmath.o").output().unwrap();
+    let start_code = String::from_utf8(start_code.stdout).unwrap();
+    // Newer compilers link it into programs only; a library that has it is as bad.
+    let more = ["-ffast-math", start_code.trim()];
+    caught_with("fast_math.c", "fpu-mode-unchanged", Status::Failed, "-ffast-math", &more, &options());
+}
+
+#[test]
+fn a_slot_for_two_topologies_is_caught() {
+    caught("double_slot.c", "no-double-slot", Status::Failed, "holds executors of");
+}
+
+#[test]
+fn a_slot_that_does_not_exist_is_caught() {
+    caught("unknown_slot.c", "no-unknown-slot", Status::Failed, "and there are 12");
+}
+
+#[test]
+fn a_write_to_the_snapshot_is_caught() {
+    caught("writes_snapshot.c", "snapshot-not-written", Status::Failed, "bytes of the snapshot");
+}
+
+#[test]
+fn a_snapshot_that_is_kept_is_caught() {
+    caught("keeps_snapshot.c", "no-snapshot-kept", Status::Crashed, "SIGSEGV");
+}
+
+#[test]
+fn a_plan_that_never_settles_is_caught() {
+    caught("restless.c", "idempotent", Status::Failed, "moves 2 executors");
+}
+
+#[test]
+fn features_that_nobody_looks_at_are_caught() {
+    caught("ignores_features.c", "unknown-incompat-bit", Status::Failed, "E_UNSUPPORTED");
+}
+
+#[test]
+fn a_garbage_manifest_is_caught_before_any_code_runs_and_the_rest_is_skipped() {
+    caught("garbage_manifest.c", "manifest", Status::Failed, "manifest that is not understood");
+    let dir = tempfile::tempdir().unwrap();
+    let plugin = broken("garbage_manifest.c", dir.path(), &[]);
+    let reports = run(&plugin, &selected("*"), &options());
+    assert!(reports[1..].iter().all(|r| r.status == Status::Skipped && r.reason == "manifest did not succeed"));
+}
+
+#[test]
+fn after_a_crash_the_checks_that_need_rounds_are_skipped_and_the_others_are_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let plugin = broken("segv.c", dir.path(), &[]);
+    let reports = run(&plugin, &selected("makes-an-instance,survives-a-round,stride,deadline"), &options());
+    let statuses: Vec<(&str, Status)> = reports.iter().map(|r| (r.check.id, r.status)).collect();
+    let expected = [
+        ("makes-an-instance", Status::Success),
+        ("ends-before-deadline", Status::Success),
+        ("survives-a-round", Status::Crashed),
+        ("stride", Status::Skipped),
+        ("polls-should-stop", Status::Skipped),
+    ];
+    assert_eq!(statuses, expected);
+}
+
+#[test]
+fn facts_are_told_without_running_code() {
+    let dir = tempfile::tempdir().unwrap();
+    let plugin = broken("segv.c", dir.path(), &[]);
+    let facts = facts(&plugin).unwrap();
+    assert_eq!(facts.exports, ["saetta_scheduler_v1"]);
+    assert!(facts.needed.iter().any(|n| n.starts_with("libc.so")), "{:?}", facts.needed);
+    assert!(facts.glibc.is_some_and(|v| v >= (2, 2)));
+    assert_eq!(facts.manifest.unwrap().abi.major, 1);
+    assert!(!facts.text_relocations && !facts.executable_stack);
+}

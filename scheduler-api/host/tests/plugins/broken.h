@@ -1,0 +1,18 @@
+/* The plugin of the C template with one fault: a file defines `broken`, which takes the place of its schedule. */
+#define saetta_scheduler_v1 good_entry
+#include "../../../templates/c/scheduler.c"
+#undef saetta_scheduler_v1
+
+#include <stdio.h>
+#include <string.h>
+
+static int32_t broken(void *instance, const saetta_round *round, saetta_plan *plan, saetta_err *err);
+
+__attribute__((visibility("default"))) int32_t saetta_scheduler_v1(const saetta_host *host, saetta_plugin *plugin)
+{
+    uint32_t room = plugin->struct_size;
+    int32_t code = good_entry(host, plugin);
+    if (code == SAETTA_OK && room >= sizeof *plugin)
+        plugin->schedule = broken;
+    return code;
+}
