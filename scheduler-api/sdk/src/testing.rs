@@ -552,10 +552,13 @@ impl Cluster {
         amounts: &dyn Fn(&BTreeMap<String, i64>) -> Vec<i64>,
         index: &mut Index,
     ) {
-        let holder = |at: (&str, u32)| {
-            let here = |e: &Executor| e.at.as_ref().is_some_and(|a| (a.0.as_str(), a.1) == at);
-            topologies.iter().position(|t| t.components.iter().any(|c| c.executors.iter().any(here)))
-        };
+        let mut held: BTreeMap<(&str, u32), usize> = BTreeMap::new();
+        for (row, t) in topologies.iter().enumerate() {
+            for (node, port) in t.components.iter().flat_map(|c| &c.executors).filter_map(|e| e.at.as_ref()) {
+                held.entry((node, *port)).or_insert(row);
+            }
+        }
+        let holder = |at: (&str, u32)| held.get(&at).copied();
         let mut nodes: Vec<&Node> = self.nodes.iter().collect();
         nodes.sort_by_key(|n| (&n.rack, &n.host, &n.id));
         for rack in nodes.chunk_by(|a, b| a.rack == b.rack) {
@@ -610,6 +613,7 @@ impl Cluster {
             for core in cores {
                 w.row(&abi::SlotCoreRow { slot, core: first_core + core as u32 });
             }
+            index.rows_of_slots.insert((node.id.clone(), port), slot);
             index.slots.push((node.id.clone(), port));
         }
         index.nodes.push((node.id.clone(), first_core));
@@ -703,9 +707,8 @@ impl Cluster {
                 w.row(&abi::CompSharedRow { component: id, block });
             });
             for (i, e) in c.executors.iter().enumerate() {
-                let slot = |at: &(String, u32)| {
-                    index.slots.iter().position(|s| s == at).unwrap_or_else(|| panic!("there is no slot {}:{}", at.0, at.1)) as u32
-                };
+                let slot =
+                    |at: &(String, u32)| *index.rows_of_slots.get(at).unwrap_or_else(|| panic!("there is no slot {}:{}", at.0, at.1));
                 let on_node = |core: u32| {
                     let node = &e.at.as_ref().expect("only what is placed has a core").0;
                     index.nodes.iter().find(|n| n.0 == *node).expect("its slot was found").1 + core
@@ -716,7 +719,7 @@ impl Cluster {
                     first_task: task,
                     last_task: task + e.n_tasks - 1,
                     slot: e.at.as_ref().map_or(abi::NONE, slot),
-                    last_slot: e.last.as_ref().filter(|at| index.slots.contains(at)).map_or(abi::NONE, slot),
+                    last_slot: e.last.as_ref().filter(|at| index.rows_of_slots.contains_key(*at)).map_or(abi::NONE, slot),
                     started_ms: if e.at.is_some() { 1 } else { 0 },
                     core: e.core.map_or(abi::NONE, on_node),
                     reserved: 0,
@@ -764,6 +767,7 @@ struct Index {
     /// Id, first core.
     nodes: Vec<(String, u32)>,
     slots: Vec<(String, u32)>,
+    rows_of_slots: BTreeMap<(String, u32), u32>,
     /// Number on its node.
     cores: Vec<u32>,
     topologies: Vec<String>,
