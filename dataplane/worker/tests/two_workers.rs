@@ -502,7 +502,7 @@ fn spouts_follow_the_record() {
 fn another_peer_and_other_executors_are_taken_on_and_other_cores_need_a_new_start() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
-    let (mut record, mut assignment) = (record(dir.path(), 0, "plain"), two_workers());
+    let (record, mut assignment) = (record(dir.path(), 0, "plain"), two_workers());
     let mut a = Seat::start(dir.path(), &record, &assignment, 10, 1);
     let mut b = Seat::start(dir.path(), &record, &assignment, 20, 1);
     wait(&mut [&mut a, &mut b], "tuples flow", |s| s[0].executed(1) > 1000 && s[1].executed(2) > 1000);
@@ -559,7 +559,7 @@ fn counted(dir: &Path) -> (u64, u64, u64) {
 fn a_task_that_has_ended_and_moves_ends_anew_and_nothing_it_counted_is_lost() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
-    let (mut record, mut assignment) = (record(dir.path(), 1000, "plain"), two_workers());
+    let (record, mut assignment) = (record(dir.path(), 1000, "plain"), two_workers());
     let mut a = Seat::start(dir.path(), &record, &assignment, 10, 1);
     let mut b = Seat::start(dir.path(), &record, &assignment, 20, 1);
     wait(&mut [&mut a, &mut b], "both workers have ended and drained", |s| s.iter().all(|s| s.ended()));

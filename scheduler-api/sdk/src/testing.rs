@@ -28,8 +28,8 @@
 //! # }
 //! ```
 
-pub mod recorded;
 mod random;
+pub mod recorded;
 
 use crate::call::{Builtin, Instance, PlanArrays, Reason, RoundArgs, Services};
 use crate::snapshot::{Rate, Snapshot, Writer};
