@@ -68,6 +68,9 @@ impl Isolation {
         let mut ways = vec![Way::Stay; isolated.len()];
         let mut board = self.plan(start, &isolated, &ways);
         for i in 0..isolated.len() {
+            if round.should_stop() {
+                break; // what there is by now is permitted
+            }
             let wanted = isolated[i].machines;
             let mut attempt = |way: Way, machines: usize, best: &mut Board<'a>| {
                 let before = (std::mem::replace(&mut ways[i], way), std::mem::replace(&mut isolated[i].machines, machines));
@@ -83,7 +86,7 @@ impl Isolation {
             attempt(Way::Empty, wanted, &mut board);
             // The most machines that others can leave.
             let (mut can, mut cannot) = (0, wanted.min(start.snapshot().hosts().len()) + 1);
-            while can + 1 < cannot {
+            while can + 1 < cannot && !round.should_stop() {
                 let middle = can + (cannot - can) / 2;
                 if attempt(Way::Evict, middle, &mut board) { can = middle } else { cannot = middle }
             }

@@ -130,7 +130,7 @@ impl<'a> Board<'a> {
     pub fn settled(round: &Round<'a>, mut pass: impl FnMut(Self) -> Self) -> Self {
         let mut board = pass(Board::new(round));
         for _ in 1..PASSES_MAX {
-            if round.max_moves.is_some() || board.began == board.at {
+            if round.max_moves.is_some() || board.began == board.at || round.should_stop() {
                 break;
             }
             board = pass(board.again(round));
