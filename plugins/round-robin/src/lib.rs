@@ -9,7 +9,8 @@
 //! again at the first node for each executor of the same component, so that one component fills one node; it counts a topology as
 //! placed when its last executor has no room.
 //!
-//! Pure; no state between rounds. Per topology O(nodes log nodes + its executors log executors). Not here: resources.
+//! Pure; no state between rounds. Per topology O(nodes log nodes + its executors log executors). Not here: resources;
+//! for these `resource-aware` has a strategy of this name.
 #![forbid(unsafe_code)]
 
 use saetta_sdk::config::{Config, Told};
