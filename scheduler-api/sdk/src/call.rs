@@ -75,9 +75,6 @@ pub type LogSink = Box<dyn Fn(i32, &str) + Send + Sync>;
 /// Where reasons of a plugin go.
 pub type ExplainSink = Box<dyn Fn(&Reason) + Send + Sync>;
 
-/// Extensions a host of this version may have; whether it does is [`Services`].
-pub const HOST_EXTENSIONS: &[&str] = &[abi::EXT_EXPLAIN, abi::EXT_STATS];
-
 /// What a host offers an instance.
 pub struct Services {
     /// Takes log lines.
