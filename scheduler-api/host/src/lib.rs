@@ -5,6 +5,7 @@
 //! `plugins/*` through the C ABI -> [`validate`] -> [`Scheduler::round`] puts the parts together.
 //! The host trusts no plugin: one that is missing, panics, crashes, loops, leaks or answers nonsense costs one round.
 
+pub mod ask;
 pub mod conformance;
 pub mod facts;
 pub mod helper;

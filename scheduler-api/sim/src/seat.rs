@@ -1,0 +1,52 @@
+//! A scheduler to be asked: linked into this program, or a plugin in the host's helper process.
+//!
+//! Before: a snapshot. After: the plan it wrote, not validated, or in one line why there is none.
+
+use saetta_sched_host::Answer;
+use saetta_sched_host::ask::Desk;
+use saetta_sdk::abi;
+use saetta_sdk::call::{Builtin, Instance, PlanArrays, RoundArgs, Services};
+use saetta_sdk::snapshot::Snapshot;
+
+/// Seconds over which the rates of a scenario are said to be averaged.
+const STATS_WINDOW_S: u32 = 60;
+
+/// A scheduler.
+pub enum Seat {
+    /// In this process: what a round takes is the scheduler alone.
+    Linked(Instance),
+    /// In a helper: what a round takes has the way there and back in it.
+    Apart(Box<Desk>),
+}
+
+impl Seat {
+    /// An instance of a linked-in scheduler.
+    pub fn linked(builtin: Builtin) -> Result<Self, String> {
+        let mut services = Services::new(|_, _| {});
+        services.stats_window_s = Some(STATS_WINDOW_S);
+        Instance::builtin(builtin, "{}", services).map(Seat::Linked).map_err(|e| e.to_string())
+    }
+
+    /// Whatever has to be done before the first round, so that no round's time has it in it.
+    pub fn load(&mut self) -> Result<(), String> {
+        match self {
+            Seat::Linked(_) => Ok(()),
+            Seat::Apart(desk) => desk.load().map_err(|e| e.to_string()),
+        }
+    }
+
+    /// A round. Panics for bytes that are no snapshot.
+    pub fn round(&mut self, bytes: &[u8], args: RoundArgs) -> Result<Answer, String> {
+        let instance = match self {
+            Seat::Linked(instance) => instance,
+            Seat::Apart(desk) => return desk.round(bytes, args).map_err(|e| e.to_string()),
+        };
+        let snapshot = Snapshot::new(bytes).expect("the caller made it");
+        let mut slot_of_exec: Vec<u32> = snapshot.executors().iter().map(|e| e.slot).collect();
+        let mut outcome = vec![abi::OUT_KEEP; snapshot.topologies().len()];
+        let mut core_of_exec = vec![abi::NONE; slot_of_exec.len()];
+        let plan = PlanArrays { slot_of_exec: &mut slot_of_exec, outcome: &mut outcome, core_of_exec: Some(&mut core_of_exec) };
+        instance.schedule(args, bytes, plan).map_err(|e| e.to_string())?;
+        Ok(Answer { slot_of_exec, outcome, core_of_exec })
+    }
+}
