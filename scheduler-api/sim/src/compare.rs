@@ -31,7 +31,7 @@ pub struct Report {
     pub refused: usize,
     /// Rounds without an answer.
     pub failed: usize,
-    /// The median round, milliseconds.
+    /// The median round (the shorter of the two in the middle), milliseconds.
     pub p50_ms: f64,
     /// The longest round, milliseconds.
     pub max_ms: f64,
@@ -98,7 +98,7 @@ pub fn play(scenario: &Scenario, plugin: &str, seat: &mut Seat, seed: u64) -> Re
         moves: rounds.iter().map(|r| r.figures.moves).sum(),
         refused: rounds.iter().map(|r| r.refused.len()).sum(),
         failed: rounds.iter().filter(|r| r.failed.is_some()).count(),
-        p50_ms: ms.get(ms.len() / 2).copied().unwrap_or(0.0),
+        p50_ms: ms.get(ms.len().saturating_sub(1) / 2).copied().unwrap_or(0.0),
         max_ms: ms.last().copied().unwrap_or(0.0),
         rounds,
     }

@@ -1,6 +1,7 @@
 //! Scenarios played with the baseline scheduler, linked in.
 
 use saetta_sched_sim::compare::play;
+use saetta_sched_sim::ladder;
 use saetta_sched_sim::random::{self, Seen};
 use saetta_sched_sim::scenario::Scenario;
 use saetta_sched_sim::seat::Seat;
@@ -140,4 +141,12 @@ fn a_scheduler_that_moves_for_nothing_is_caught() {
     let said: Vec<String> = (0..20).filter_map(|seed| random::check(seed, &mut one, &mut two).err()).collect();
     assert!(said.iter().any(|s| s.contains("move in a second round without change") && s.starts_with("seed ")), "{said:?}");
     assert!(said.iter().any(|s| s.contains("may")), "max_moves is looked at: {said:?}");
+}
+
+#[test]
+fn a_rung_of_the_ladder_is_placed_whole_and_stays() {
+    let rung = ladder::climb("even", &mut even(), 30);
+    assert_eq!((rung.nodes, rung.topologies, rung.executors, rung.scheduled), (30, 11, 11 * 40, 11 * 40));
+    assert_eq!((rung.again_moves, rung.failed.as_deref()), (0, None));
+    assert!(rung.one_max_ms >= rung.one_p50_ms && rung.one_p50_ms > 0.0);
 }
