@@ -26,10 +26,7 @@ impl Cli {
     pub(crate) fn whole() -> clap::Command {
         let mut command = Cli::command();
         let set = command.get_arguments().find(|a| a.get_id() == SET).expect("an option of every command").clone();
-        let names: Vec<String> = command.get_subcommands().map(|c| c.get_name().to_owned()).collect();
-        for name in names {
-            command = command.mut_subcommand(name, |c| c.arg(set.clone()));
-        }
+        set_below(&mut command, &set);
         command
     }
 
@@ -38,10 +35,20 @@ impl Cli {
         let matches = Cli::whole().get_matches();
         let mut cli = Cli::from_arg_matches(&matches).unwrap_or_else(|e| e.exit());
         // What stands after the command wins over what stands before it.
-        if let Some((_, below)) = matches.subcommand() {
+        let mut level = matches.subcommand();
+        while let Some((_, below)) = level {
             cli.global.set.extend(below.get_many::<String>(SET).into_iter().flatten().cloned());
+            level = below.subcommand();
         }
         cli
+    }
+}
+
+/// Gives every command below one the argument.
+fn set_below(command: &mut clap::Command, set: &clap::Arg) {
+    for below in command.get_subcommands_mut() {
+        *below = std::mem::take(below).arg(set.clone());
+        set_below(below, set);
     }
 }
 
@@ -113,6 +120,9 @@ pub(crate) enum Command {
     Status(Status),
     /// Kill topologies: spouts off, drain, remove
     Kill(Kill),
+    /// Write, prove and compare scheduler plugins
+    #[command(subcommand)]
+    Scheduler(crate::scheduler::Scheduler),
     /// Print the version
     Version,
     /// Print help: for a command, or about `config` or `exit-codes`

@@ -11,6 +11,7 @@ mod exit;
 mod look;
 mod output;
 mod probe;
+mod scheduler;
 mod settings;
 mod submit;
 
@@ -67,6 +68,7 @@ async fn run(cli: &Cli) -> Outcome {
         Command::List => look::list(&client()?, out).await,
         Command::Status(args) => look::status(&client()?, args, out).await,
         Command::Kill(args) => look::kill(&client()?, args, out).await,
+        Command::Scheduler(command) => scheduler::run(command, &cli.global, out).await,
         Command::Version => {
             version(out);
             Ok(())

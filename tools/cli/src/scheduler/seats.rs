@@ -1,0 +1,103 @@
+//! Which scheduler `--plugin` means: a file, a name in the plugin folder, or one that is linked in.
+//!
+//! Before: a word of the command line. After: a [`Seat`] that has answered that it is there.
+
+use crate::args::Global;
+use crate::exit::{Exit, Failure, Outcome};
+use crate::settings::{Reader, load};
+use saetta_model::name::nearest;
+use saetta_nimbus::NimbusOptions;
+use saetta_sched_host::SchedulerOptions;
+use saetta_sched_host::ask::Desk;
+use saetta_sched_host::process::What;
+use saetta_sched_sim::seat::Seat;
+use std::path::{Path, PathBuf};
+
+/// What stands before the name of a scheduler that is linked in.
+const BUILTIN: &str = "builtin:";
+
+/// Options of every command that runs schedulers.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Plugins {
+    /// A plugin's file, or its name in scheduler.plugin.dir; `builtin:even` is even without a process of its own. May be repeated
+    #[arg(short, long, value_name = "NAME|FILE")]
+    pub(crate) plugin: Vec<String>,
+}
+
+impl Plugins {
+    /// As asked for, or the scheduler of the configuration. Every one has been loaded once.
+    pub(crate) fn seats(&self, global: &Global) -> Outcome<Vec<(String, Seat)>> {
+        let settings = load(global, Reader::Daemon)?;
+        let options = NimbusOptions::from_config(&settings.daemon, None)
+            .map_err(|e| Failure::new(Exit::Invalid, "reading the configuration of schedulers").why(e))?
+            .scheduler;
+        let asked = if self.plugin.is_empty() { vec![options.plugin.clone()] } else { self.plugin.clone() };
+        asked.into_iter().map(|word| seat(&word, &options).map(|seat| (word, seat))).collect()
+    }
+}
+
+fn seat(word: &str, options: &SchedulerOptions) -> Outcome<Seat> {
+    if let Some(name) = word.strip_prefix(BUILTIN) {
+        if name != saetta_even::BUILTIN.id {
+            let failure = Failure::new(Exit::NotFound, format!("there is no linked-in scheduler `{name}`"));
+            return Err(failure.hint(format!("`--plugin {BUILTIN}even`, or `--plugin {name}` for a plugin's file")));
+        }
+        return Seat::linked(saetta_even::BUILTIN).map_err(|e| Failure::new(Exit::Failed, format!("plugin {word}")).why(e));
+    }
+    let (name, path) = find(word, &options.dir)?;
+    let mut seat = Seat::Apart(Box::new(Desk::new(options.clone(), What::Plugin { name, path: path.clone() })));
+    seat.load().map_err(|why| {
+        let hint = "`saetta scheduler inspect FILE` tells what the file says of itself";
+        Failure::new(Exit::Invalid, format!("plugin {word} ({}) does not run", path.display())).why(why).hint(hint)
+    })?;
+    Ok(seat)
+}
+
+/// Name and file of a plugin.
+fn find(word: &str, dir: &Path) -> Outcome<(String, PathBuf)> {
+    let is_file = word.contains('/') || word.ends_with(".so");
+    let path = if is_file { PathBuf::from(word) } else { dir.join(format!("libsaetta_{}.so", word.replace('-', "_"))) };
+    if path.is_file() {
+        return Ok((name_of(&path), path));
+    }
+    let failure = Failure::new(Exit::NotFound, format!("there is no plugin `{word}`")).why(format!("{} is no file", path.display()));
+    if is_file {
+        return Err(failure.hint("check the path; a plugin is a shared library, lib*.so"));
+    }
+    let there = installed(dir);
+    Err(match nearest(word, there.iter().map(String::as_str)) {
+        Some(near) => failure.hint(format!("did you mean `{near}`?")),
+        None if there.is_empty() => failure.hint("say where plugins are with --set scheduler.plugin.dir=DIR, or give a file"),
+        None => failure.hint(format!("there are: {}", there.join(", "))),
+    })
+}
+
+/// `libsaetta_round_robin.so` is `round-robin`.
+fn name_of(path: &Path) -> String {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    let stem = stem.strip_prefix("libsaetta_").or(stem.strip_prefix("lib")).unwrap_or(&stem);
+    stem.replace('_', "-")
+}
+
+/// Plugins in a folder, by name. Other libraries of ours may lie there too in a build tree.
+fn installed(dir: &Path) -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(dir) else { return Vec::new() };
+    let is_plugin = |path: &PathBuf| {
+        path.file_name().is_some_and(|n| n.to_string_lossy().starts_with("libsaetta_") && n.to_string_lossy().ends_with(".so"))
+            && saetta_sched_host::inspect::inspect(path).is_ok()
+    };
+    let mut names: Vec<String> = entries.flatten().map(|e| e.path()).filter(is_plugin).map(|p| name_of(&p)).collect();
+    names.sort();
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plugin_is_named_as_its_file_without_what_files_have_in_common() {
+        let name = |file: &str| name_of(Path::new(file));
+        assert_eq!(["libsaetta_round_robin.so", "/x/libmine.so", "mine.so"].map(name), ["round-robin", "mine", "mine"]);
+    }
+}
