@@ -95,6 +95,24 @@ fn the_shipped_even_passes() {
     passes(&shipped_dir().join("libsaetta_even.so"));
 }
 
+/// Built once against version 1.0 from the source beside it, and never again: what it was built with must be loaded for ever.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn a_plugin_that_was_built_against_1_0_is_loaded_and_passes() {
+    use sha2::Digest;
+    let kept = here().join("tests/fixtures/v1.0/libsaetta_fixture_1_0.so");
+    let bytes = std::fs::read(&kept).unwrap();
+    assert!(bytes.len() <= 100 << 10);
+    let digest = "15e704a0d747c0f68edf5f2f377ddbbf98364e07ee026ba79506d0d73467ef5e";
+    assert_eq!(hex::encode(sha2::Sha256::digest(&bytes)), digest, "the fixture is the one that was built against 1.0");
+    // The checkout may be writable for others; a plugin may not.
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("libsaetta_fixture_1_0.so");
+    std::fs::write(&file, bytes).unwrap();
+    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o500)).unwrap();
+    passes(&file);
+}
+
 #[test]
 fn segv_is_caught() {
     caught("segv.c", "survives-a-round", Status::Crashed, "SIGSEGV");

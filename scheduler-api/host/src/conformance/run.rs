@@ -5,7 +5,7 @@
 
 use super::{Body, CHECKS, Check, ENDS, Fine, NO_OUTPUT, Needs, Verdict};
 use crate::facts::facts;
-use crate::helper::check::{FAILED, SKIPPED, SUCCESS, WARNING};
+use crate::helper::check::{FAILED, FLAG, SKIPPED, SUCCESS, WARNING};
 use crate::wire::{Kind, MESSAGE_BYTES, Message};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socketpair};
@@ -159,8 +159,7 @@ fn process(file: &Path, check: &Check, options: &Options) -> std::io::Result<(St
     let (mut output, their_output) = std::io::pipe()?;
     let mut command = Command::new(&options.helper);
     command.env_clear().current_dir("/").stdin(Stdio::from(theirs)).stdout(their_output.try_clone()?).stderr(their_output);
-    command.args(["--parent", &std::process::id().to_string(), "--memory-bytes", &options.memory_bytes.to_string()]);
-    command.args(["--check", check.id, "--name", "validate", "--plugin"]).arg(std::path::absolute(file)?);
+    command.args([FLAG, check.id, &std::process::id().to_string(), &options.memory_bytes.to_string()]).arg(std::path::absolute(file)?);
     let mut child = Process(command.spawn()?);
     drop(command); // its ends of socket and pipe are the child's alone from here
     let reader = std::thread::spawn(move || {

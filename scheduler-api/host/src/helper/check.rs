@@ -3,7 +3,7 @@
 //! Before: `conformance::run` started the helper with `--check`. After: one RESULT with what the check found, or the process has died and
 //! its parent says how. Limits and filters are those of a helper that runs rounds, in the same order.
 
-use super::{Args, filters, limits, load, say, sys};
+use super::{filters, limits, load, say, sys};
 use crate::conformance::{self, Body, Fine, Verdict};
 use crate::inspect::{Manifest, inspect};
 use crate::wire::{Kind, Message};
@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -28,14 +29,21 @@ pub(crate) const WARNING: i32 = 1;
 pub(crate) const SKIPPED: i32 = 2;
 pub(crate) const FAILED: i32 = -1;
 
+/// First argument of a helper that runs a check; then follow the check's id, the parent's process id, the limit of memory, the file.
+pub(crate) const FLAG: &str = "--check";
+
 /// Runs one check and says what it found.
-pub(super) fn run(args: &Args, id: &str) -> ExitCode {
-    let verdict = Bench::new(args).and_then(|mut bench| match conformance::find(id).map(|c| &c.body) {
-        Some(Body::Process(body)) => {
-            catch_unwind(AssertUnwindSafe(|| body(&mut bench))).unwrap_or_else(|_| Err("the check itself panicked".to_owned()))
-        }
-        _ => Err(format!("there is no check {id} that runs a plugin")),
-    });
+pub(super) fn main(args: impl Iterator<Item = String>) -> ExitCode {
+    let args: Vec<String> = args.collect();
+    let [id, parent_pid, memory_bytes, file] = &args[..] else { return ExitCode::from(2) };
+    let (Ok(parent_pid), Ok(memory_bytes)) = (parent_pid.parse(), memory_bytes.parse()) else { return ExitCode::from(2) };
+    let verdict =
+        Bench::new(parent_pid, memory_bytes, Path::new(file)).and_then(|mut bench| match conformance::find(id).map(|c| &c.body) {
+            Some(Body::Process(body)) => {
+                catch_unwind(AssertUnwindSafe(|| body(&mut bench))).unwrap_or_else(|_| Err("the check itself panicked".to_owned()))
+            }
+            _ => Err(format!("there is no check {id} that runs a plugin")),
+        });
     let (code, text) = match verdict {
         Ok(Fine::Success) => (SUCCESS, String::new()),
         Ok(Fine::Warning(text)) => (WARNING, text),
@@ -65,7 +73,7 @@ pub(crate) struct Bench {
     /// Before it was loaded.
     pub(crate) before: Option<State>,
     pub(crate) files_before: Vec<String>,
-    pub(crate) cwd_before: Option<std::path::PathBuf>,
+    pub(crate) cwd_before: Option<PathBuf>,
     pub(crate) load_time: Duration,
     looks: Vec<File>,
 }
@@ -86,10 +94,9 @@ pub(crate) fn plain() -> RoundArgs {
 
 impl Bench {
     /// Takes the limits and loads the plugin; no instance yet.
-    fn new(args: &Args) -> Result<Self, String> {
-        let (name, path) = args.plugin.as_ref().ok_or("a check needs a plugin")?;
+    fn new(parent_pid: i32, memory_bytes: u64, path: &Path) -> Result<Self, String> {
         sys::close_inherited();
-        limits::apply(args.parent_pid, args.memory_bytes)?;
+        limits::apply(parent_pid, memory_bytes)?;
         let looks = (0..LOOKS).filter_map(|_| File::open("/proc/self/status").ok()).collect();
         // Where the kernel has no filters, the checks still say what they can.
         let _ = filters::before_load();
@@ -105,7 +112,7 @@ impl Bench {
         };
         bench.before = bench.look();
         let started = Instant::now();
-        bench.plugin = load::open(path, name).map_err(|e| format!("{}: {e}", path.display()))?;
+        bench.plugin = load::open(path).map_err(|e| format!("{}: {e}", path.display()))?;
         bench.load_time = started.elapsed();
         Ok(bench)
     }

@@ -20,13 +20,13 @@ pub(super) fn load(path: &Path, name: &str, services: Services) -> Result<Result
 }
 
 /// The file has passed `inspect`. Runs its constructors and finds its entry, no more.
-pub(super) fn open(path: &Path, name: &str) -> Result<Builtin, libloading::Error> {
+pub(super) fn open(path: &Path) -> Result<Builtin, libloading::Error> {
     // NEED: a plugin is foreign code.
     // SAFETY: as in `load`.
     unsafe {
         let library = Library::open(Some(path), RTLD_NOW | RTLD_LOCAL)?;
         let entry = *library.get::<abi::EntryFn>(abi::ENTRY_SYMBOL.as_bytes())?;
         std::mem::forget(library);
-        Ok(Builtin::loaded(String::leak(name.to_owned()), entry))
+        Ok(Builtin::loaded("plugin", entry))
     }
 }

@@ -33,19 +33,18 @@ struct Args {
     memory_bytes: u64,
     /// `None` = the linked-in even.
     plugin: Option<(String, PathBuf)>,
-    /// A check of `conformance` to be run instead of rounds.
-    check: Option<String>,
 }
 
 /// The life of a helper. The arguments are an agreement between two parts of one build, not an interface for people.
 pub fn main(args: impl Iterator<Item = String>) -> ExitCode {
+    let mut args = args.peekable();
+    if args.next_if(|first| first == check::FLAG).is_some() {
+        return check::main(args);
+    }
     let Some(args) = parse(args) else {
         eprintln!("saetta-sched-host is started by `saetta nimbus`; it has no use by hand");
         return ExitCode::from(2);
     };
-    if let Some(check) = &args.check {
-        return check::run(&args, check);
-    }
     match prepare(&args) {
         Ok((instance, dropped, partial)) => {
             let (code, text) = partial.map_or((0, String::new()), |why| (1, why));
@@ -62,7 +61,7 @@ pub fn main(args: impl Iterator<Item = String>) -> ExitCode {
 }
 
 fn parse(mut args: impl Iterator<Item = String>) -> Option<Args> {
-    let (mut parent_pid, mut memory_bytes, mut name, mut plugin, mut builtin, mut check) = (None, None, None, None, false, None);
+    let (mut parent_pid, mut memory_bytes, mut name, mut plugin, mut builtin) = (None, None, None, None, false);
     while let Some(key) = args.next() {
         let value = args.next()?;
         match key.as_str() {
@@ -70,7 +69,6 @@ fn parse(mut args: impl Iterator<Item = String>) -> Option<Args> {
             "--memory-bytes" => memory_bytes = value.parse().ok(),
             "--name" => name = Some(value),
             "--plugin" => plugin = Some(PathBuf::from(value)),
-            "--check" => check = Some(value),
             "--builtin" if value == "even" => builtin = true,
             _ => return None,
         }
@@ -80,7 +78,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Option<Args> {
         (None, None, true) => None,
         _ => return None,
     };
-    Some(Args { parent_pid: parent_pid?, memory_bytes: memory_bytes?, plugin, check })
+    Some(Args { parent_pid: parent_pid?, memory_bytes: memory_bytes?, plugin })
 }
 
 /// Log lines of the current round that were passed on or dropped.
