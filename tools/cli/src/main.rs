@@ -69,6 +69,7 @@ async fn run(cli: &Cli) -> Outcome {
         Command::Status(args) => look::status(&client()?, args, out).await,
         Command::Kill(args) => look::kill(&client()?, args, out).await,
         Command::Scheduler(command) => scheduler::run(command, &cli.global, out).await,
+        Command::Scheduler(command) => scheduler::run(command, out),
         Command::Version => {
             version(out);
             Ok(())

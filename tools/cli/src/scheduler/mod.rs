@@ -7,6 +7,14 @@ mod seats;
 mod simulate;
 
 use crate::args::Global;
+//! `saetta scheduler`: tools for who writes a scheduler plugin.
+//!
+//! Before: an author with an idea or a `.so`. After: a project, a report, or a verdict; no cluster is asked.
+
+mod inspect;
+mod new;
+mod validate;
+
 use crate::exit::Outcome;
 use crate::output::Output;
 use clap::Subcommand;
@@ -23,5 +31,24 @@ pub(crate) async fn run(command: &Scheduler, global: &Global, out: Output) -> Ou
     match command {
         Scheduler::Simulate(args) => simulate::run(args, global, out),
         Scheduler::Bench(args) => bench::run(args, global, out),
+    /// Make a project with a build, a test and a scheduler to begin with
+    New(new::Args),
+    /// Tell what a plugin's file says of itself, without running code of it
+    Inspect(inspect::Args),
+    /// Run the conformance suite: each check in a process of its own, under nimbus's limits
+    Validate(validate::Args),
+    /// List the checks of the conformance suite
+    ListTests,
+}
+
+pub(crate) fn run(command: &Scheduler, out: Output) -> Outcome {
+    match command {
+        Scheduler::New(args) => new::run(args, out),
+        Scheduler::Inspect(args) => inspect::run(args, out),
+        Scheduler::Validate(args) => validate::run(args, out),
+        Scheduler::ListTests => {
+            validate::list(out);
+            Ok(())
+        }
     }
 }

@@ -1,0 +1,172 @@
+//! `saetta scheduler`: projects are made, files are told of, and what is wrong says what to do. Verdicts of the suite itself are tests of
+//! the host's crate.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn saetta(dir: &Path, args: &[&str]) -> (i32, String, String) {
+    let Output { status, stdout, stderr } =
+        Command::new(env!("CARGO_BIN_EXE_saetta")).arg("scheduler").args(args).current_dir(dir).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (status.code().unwrap(), text(stdout), text(stderr))
+}
+
+/// Runs `make` in a project; a warning is an error.
+fn make(dir: &Path, goal: &str) -> String {
+    let flags = ["CFLAGS=-O1 -Werror", "CXXFLAGS=-O1 -Werror"];
+    let out = Command::new("make").arg("-C").arg(dir).args(flags).arg(goal).env_remove("MAKEFLAGS").output().unwrap();
+    assert!(out.status.success(), "{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    String::from_utf8_lossy(&out.stdout).into_owned()
+}
+
+fn project_in(lang: &str, note: &str) {
+    let tmp = tempfile::tempdir().unwrap();
+    let (code, _, stderr) = saetta(tmp.path(), &["new", "--lang", lang, "near_racks"]);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stderr.contains("saetta scheduler validate ./libsaetta_near_racks.so"), "{stderr}");
+    let dir = tmp.path().join("near_racks");
+    assert!(make(&dir, "test").contains("\nok\n"), "its own test");
+    make(&dir, "all");
+    let file = dir.join("libsaetta_near_racks.so");
+    let (code, stdout, stderr) = saetta(&dir, &["inspect", "--json", file.to_str().unwrap()]);
+    assert_eq!(code, 0, "{stderr}");
+    let facts: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!(facts["manifest"]["id"], "near_racks");
+    assert_eq!(facts["exports"], serde_json::json!(["saetta_scheduler_v1"]));
+    assert!(!stdout.contains("libstdc++"), "the C++ runtime is linked in: {stdout}");
+    // The build leaves no placeholder behind.
+    let readme = std::fs::read_to_string(dir.join("README.md")).unwrap();
+    assert!(readme.contains("near_racks") && !readme.contains('@'), "{readme}");
+    let (_, stdout, _) = saetta(&dir, &["inspect", file.to_str().unwrap()]);
+    assert!(stdout.contains("1.0, needs a host of 1.0") && stdout.contains(note), "{stdout}");
+}
+
+#[test]
+fn a_project_in_c_builds_passes_its_test_and_is_told_of() {
+    project_in("c", "libc.so.6");
+}
+
+#[test]
+fn a_project_in_cpp_builds_passes_its_test_and_is_told_of() {
+    project_in("cpp", "libc.so.6");
+}
+
+#[test]
+fn a_project_in_rust_names_the_sdk_and_forbids_unsafe() {
+    let tmp = tempfile::tempdir().unwrap();
+    let (code, _, stderr) = saetta(tmp.path(), &["new", "--lang", "rust", "near_racks"]);
+    assert_eq!(code, 0, "{stderr}");
+    let read = |file: &str| std::fs::read_to_string(tmp.path().join("near_racks").join(file)).unwrap();
+    let manifest = read("Cargo.toml");
+    let sdk = manifest.split("path = \"").nth(1).and_then(|rest| rest.split('"').next()).unwrap();
+    assert!(Path::new(sdk).join("src/lib.rs").is_file(), "{manifest}");
+    assert!(manifest.contains("name = \"saetta_near_racks\"") && !manifest.contains('@'), "{manifest}");
+    assert!(read("src/lib.rs").contains("#![forbid(unsafe_code)]"));
+}
+
+#[test]
+fn names_and_folders_that_cannot_be_are_refused() {
+    let tmp = tempfile::tempdir().unwrap();
+    for name in ["", "Near", "near-racks", "9lives", "a/b", "..", &"x".repeat(65)] {
+        let (code, _, stderr) = saetta(tmp.path(), &["new", "--lang", "c", "--", name]);
+        assert!(code == 2 && stderr.contains("is no name for a scheduler"), "{name}: {code} {stderr}");
+    }
+    std::fs::create_dir(tmp.path().join("taken")).unwrap();
+    let (code, _, stderr) = saetta(tmp.path(), &["new", "--lang", "c", "taken"]);
+    assert!(code == 4 && stderr.contains("taken is there already"), "{code} {stderr}");
+    let (code, _, stderr) = saetta(tmp.path(), &["new", "--lang", "rust", "--sdk", "/nowhere", "x"]);
+    assert!(code == 3 && stderr.contains("--sdk DIR"), "{code} {stderr}");
+    assert!(!tmp.path().join("x").exists(), "nothing is made where something is missing");
+}
+
+#[test]
+fn what_is_no_plugin_is_told_as_far_as_it_can_be() {
+    let tmp = tempfile::tempdir().unwrap();
+    let text = tmp.path().join("text.so");
+    std::fs::write(&text, "hello").unwrap();
+    let (code, stdout, stderr) = saetta(tmp.path(), &["inspect", text.to_str().unwrap()]);
+    assert!(code == 8 && stdout.is_empty() && stderr.contains("not a 64-bit little-endian ELF file"), "{code} {stderr}");
+    let (code, stdout, stderr) = saetta(tmp.path(), &["inspect", "/bin/true"]);
+    assert!(code == 8 && stdout.contains("libc.so.6") && stderr.contains("this version does not load it"), "{code} {stdout} {stderr}");
+}
+
+#[test]
+fn the_checks_are_listed_and_wrong_patterns_are_refused() {
+    let tmp = tempfile::tempdir().unwrap();
+    let (code, stdout, _) = saetta(tmp.path(), &["list-tests"]);
+    assert_eq!(code, 0);
+    for check in saetta_sched_host::conformance::CHECKS {
+        assert!(stdout.contains(check.id) && stdout.contains(check.about), "{} is missing", check.id);
+    }
+    let (code, _, stderr) = saetta(tmp.path(), &["validate", "x.so", "--only", "nothing"]);
+    assert!(code == 2 && stderr.contains("list-tests"), "{code} {stderr}");
+    let (code, _, stderr) = saetta(tmp.path(), &["validate", "x.so", "--helper", "/nowhere/helper"]);
+    assert!(code == 1 && stderr.contains("/nowhere/helper"), "{code} {stderr}");
+}
+
+/// Builds the helper beside the command, as the ordinary build of the workspace does, and returns the folder of both.
+fn with_helper() -> PathBuf {
+    let bin = Path::new(env!("CARGO_BIN_EXE_saetta")).parent().unwrap();
+    let mut build = Command::new(env!("CARGO"));
+    build.args(["build", "--quiet", "-p", "saetta-sched-host"]);
+    if bin.file_name().is_some_and(|profile| profile == "release") {
+        build.arg("--release");
+    }
+    let status = build.env("CARGO_TARGET_DIR", bin.parent().unwrap()).current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap();
+    assert!(status.success(), "the scheduler's helper does not build");
+    bin.to_path_buf()
+}
+
+#[test]
+fn the_commands_of_the_page_work() {
+    let page = include_str!("../../../docs/write-a-scheduler.md");
+    let boxes: Vec<&str> = page.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    assert_eq!(boxes.len(), 6, "the page has six boxes of commands");
+    let bin = with_helper();
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    let tmp = tempfile::tempdir().unwrap();
+    let script = format!("set -ex\n{}", boxes.concat());
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &script]).current_dir(tmp.path()).env("PATH", path);
+    // As a shell of its own: what cargo sets for this test is not the author's.
+    shell.env_remove("MAKEFLAGS").env_remove("CARGO_TARGET_DIR").env_remove("CARGO_MANIFEST_DIR").env_remove("RUSTFLAGS");
+    let out = shell.output().unwrap();
+    assert!(out.status.success(), "{}\n{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    let said = String::from_utf8_lossy(&out.stdout);
+    assert!(said.contains("failed   outcome-matches-plan"), "{said}");
+}
+
+#[test]
+fn a_verdict_is_for_people_for_programs_and_for_the_shell() {
+    let bin = with_helper();
+    let tmp = tempfile::tempdir().unwrap();
+    assert_eq!(saetta(tmp.path(), &["new", "--lang", "c", "mine"]).0, 0);
+    let dir = tmp.path().join("mine");
+    make(&dir, "all");
+    let helper = bin.join("saetta-sched-host");
+    let validate = |more: &[&str]| {
+        let args = [
+            &["validate", "./libsaetta_mine.so", "--helper", helper.to_str().unwrap(), "--only", "stride,manifest,needed-libraries"],
+            more,
+        ]
+        .concat();
+        saetta(&dir, &args)
+    };
+    let (code, stdout, stderr) = validate(&[]);
+    assert_eq!(code, 0, "{stdout}{stderr}");
+    assert!(stdout.contains("success  stride") && stderr.contains("3 checks: 3 success"), "{stdout}{stderr}");
+    let (code, stdout, _) = validate(&["--json", "--exclude", "manifest"]);
+    let value: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!((code, &value["passed"], value["items"].as_array().unwrap().len()), (0, &true.into(), 2));
+    assert_eq!(value["items"][1]["reproduce"], "saetta scheduler validate ./libsaetta_mine.so --only stride");
+    let source = std::fs::read_to_string(dir.join("scheduler.c")).unwrap();
+    std::fs::write(dir.join("scheduler.c"), source.replace("SAETTA_MANIFEST(\"{", "SAETTA_MANIFEST(\"")).unwrap();
+    make(&dir, "all");
+    let (code, stdout, stderr) = validate(&[]);
+    assert_eq!(code, 8, "{stdout}{stderr}");
+    assert!(
+        stdout.contains("failed   manifest") && stdout.contains("again: saetta scheduler validate ./libsaetta_mine.so --only manifest"),
+        "{stdout}"
+    );
+    assert!(stdout.contains("skipped  stride") && stderr.contains("1 of 3 checks"), "{stdout}{stderr}");
+}
