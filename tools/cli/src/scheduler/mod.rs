@@ -1,36 +1,21 @@
 //! `saetta scheduler`: tools for who writes a scheduler plugin, or chooses one.
 //!
-//! Before: an author with an idea or a `.so`, an operator with a cluster. After: figures, a verdict, a reason. Only `why` asks a cluster.
+//! Before: an author with an idea or a `.so`, an operator with a cluster. After: a project, figures, a verdict, a reason. No cluster is asked.
 
 mod bench;
-mod seats;
-mod simulate;
-
-use crate::args::Global;
-//! `saetta scheduler`: tools for who writes a scheduler plugin.
-//!
-//! Before: an author with an idea or a `.so`. After: a project, a report, or a verdict; no cluster is asked.
-
 mod inspect;
 mod new;
+mod seats;
+mod simulate;
 mod validate;
 
+use crate::args::Global;
 use crate::exit::Outcome;
 use crate::output::Output;
 use clap::Subcommand;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Scheduler {
-    /// Play a scenario, or a cluster as it is, with each scheduler; compare what they make of it
-    Simulate(simulate::Args),
-    /// Time rounds on ever larger clusters
-    Bench(bench::Args),
-}
-
-pub(crate) async fn run(command: &Scheduler, global: &Global, out: Output) -> Outcome {
-    match command {
-        Scheduler::Simulate(args) => simulate::run(args, global, out),
-        Scheduler::Bench(args) => bench::run(args, global, out),
     /// Make a project with a build, a test and a scheduler to begin with
     New(new::Args),
     /// Tell what a plugin's file says of itself, without running code of it
@@ -39,9 +24,13 @@ pub(crate) async fn run(command: &Scheduler, global: &Global, out: Output) -> Ou
     Validate(validate::Args),
     /// List the checks of the conformance suite
     ListTests,
+    /// Play a scenario, or a cluster as it is, with each scheduler; compare what they make of it
+    Simulate(simulate::Args),
+    /// Time rounds on ever larger clusters
+    Bench(bench::Args),
 }
 
-pub(crate) fn run(command: &Scheduler, out: Output) -> Outcome {
+pub(crate) fn run(command: &Scheduler, global: &Global, out: Output) -> Outcome {
     match command {
         Scheduler::New(args) => new::run(args, out),
         Scheduler::Inspect(args) => inspect::run(args, out),
@@ -50,5 +39,7 @@ pub(crate) fn run(command: &Scheduler, out: Output) -> Outcome {
             validate::list(out);
             Ok(())
         }
+        Scheduler::Simulate(args) => simulate::run(args, global, out),
+        Scheduler::Bench(args) => bench::run(args, global, out),
     }
 }
