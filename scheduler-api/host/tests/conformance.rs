@@ -3,9 +3,10 @@
 
 mod common;
 
-use common::shipped_dir;
+use common::{World, shipped_dir};
 use saetta_sched_host::conformance::{CHECKS, Check, Options, Report, Status, selected, validate};
 use saetta_sched_host::facts::facts;
+use saetta_sched_host::{How, Scheduler};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -77,17 +78,31 @@ fn passes(file: &Path) {
     }
 }
 
-#[test]
-fn the_plugin_of_the_c_template_passes() {
-    let dir = tempfile::tempdir().unwrap();
-    passes(&compile("gcc", &here().join("../templates/c/scheduler.c"), dir.path(), &[]));
+/// Nimbus's own way: a topology without a place, the plugin in its helper, the validated plan.
+fn places_a_topology(dir: &Path) {
+    let mut world = World::new(&[("s1", &[6700, 6701]), ("s2", &[6700])]);
+    world.topology("t", 2, &[("spout", 2, None), ("bolt", 4, None)]);
+    let scheduler = Scheduler::new(common::options("scheduler", dir));
+    let plan = world.round(1, |input| scheduler.round(input)).topologies.remove(0).1;
+    assert_eq!((&plan.how, plan.unplaced), (&How::Plugin("scheduler".into()), 0));
+    world.apply(0, &plan);
+    let again = world.round(2, |input| scheduler.round(input)).topologies.remove(0).1;
+    assert_eq!((&again.how, &again.slots), (&How::Plugin("scheduler".into()), &plan.slots));
 }
 
 #[test]
-fn the_plugin_of_the_cpp_template_passes() {
+fn the_plugin_of_the_c_template_passes_and_places_a_topology() {
+    let dir = tempfile::tempdir().unwrap();
+    passes(&compile("gcc", &here().join("../templates/c/scheduler.c"), dir.path(), &[]));
+    places_a_topology(dir.path());
+}
+
+#[test]
+fn the_plugin_of_the_cpp_template_passes_and_places_a_topology() {
     let dir = tempfile::tempdir().unwrap();
     let more = ["-static-libstdc++", "-static-libgcc", "-Wl,--exclude-libs,ALL", "-fno-gnu-unique"];
     passes(&compile("g++", &here().join("../templates/cpp/scheduler.cpp"), dir.path(), &more));
+    places_a_topology(dir.path());
 }
 
 #[test]
@@ -207,6 +222,16 @@ fn a_plan_that_never_settles_is_caught() {
 #[test]
 fn features_that_nobody_looks_at_are_caught() {
     caught("ignores_features.c", "unknown-incompat-bit", Status::Failed, "E_UNSUPPORTED");
+}
+
+#[test]
+fn freeing_what_runs_is_caught() {
+    caught("frees.c", "frees-nobody", Status::Failed, "loses its slot n1:6700");
+}
+
+#[test]
+fn a_configuration_refused_without_a_word_is_caught() {
+    caught("mute.c", "odd-config", Status::Failed, "without a word");
 }
 
 #[test]

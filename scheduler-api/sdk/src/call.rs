@@ -11,6 +11,8 @@ use std::time::Instant;
 
 /// Bytes of error text a plugin may write; more is cut by the plugin.
 pub const ERR_TEXT_BYTES_MAX: usize = 512;
+/// Text of an error that came without one.
+pub const NO_REASON: &str = "it gave no reason";
 /// Bytes of one log line taken from a plugin; more is cut.
 pub const LOG_TEXT_BYTES_MAX: usize = 512;
 
@@ -240,7 +242,7 @@ fn error_room(buf: &mut [u8; ERR_TEXT_BYTES_MAX]) -> abi::Err {
 fn error_text(code: i32, err: &abi::Err, buf: &[u8]) -> PluginError {
     let said = String::from_utf8_lossy(&buf[..(err.len as usize).min(buf.len())]);
     let said: String = said.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    PluginError { code, text: if said.is_empty() { "it gave no reason".to_owned() } else { said } }
+    PluginError { code, text: if said.is_empty() { NO_REASON.to_owned() } else { said } }
 }
 
 /// Bytes of a call that fills an `Out`: asked with little room first, then with what it takes.

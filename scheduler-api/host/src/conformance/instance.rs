@@ -3,7 +3,7 @@
 use super::clusters;
 use super::{Fine, Verdict};
 use crate::helper::check::{Bench, ask, ask_and_forbid, fine, plain, plan_for};
-use saetta_sdk::call::RoundArgs;
+use saetta_sdk::call::{Instance, NO_REASON, RoundArgs, Services};
 
 /// Rounds before memory is looked at first: allocators and caches have settled.
 const ROUNDS_BEFORE: u64 = 50;
@@ -28,6 +28,21 @@ pub(super) fn create_destroy(bench: &mut Bench) -> Verdict {
         grown if grown > GROWTH_BYTES_MAX => Err(format!("100 instances left {} KiB behind", grown >> 10)),
         _ => Ok(Fine::Success),
     }
+}
+
+pub(super) fn odd_config(bench: &mut Bench) -> Verdict {
+    let long = format!("{{\"x\":\"{}\"}}", "y".repeat(100_000));
+    for config in ["", "[", "null", "{\"no.such.key\":1}", "{\"x\":1e999}", "\u{0}", &long] {
+        let shown: String = config.chars().take(20).collect();
+        match Instance::builtin(bench.plugin, config, Services::new(|_, _| {})) {
+            Ok(instance) => drop(instance),
+            Err(e) if e.text == NO_REASON => {
+                return Err(format!("it refuses the configuration {shown:?} without a word; say what is wrong with it"));
+            }
+            Err(_) => {}
+        }
+    }
+    Ok(Fine::Success)
 }
 
 pub(super) fn no_leak(bench: &mut Bench) -> Verdict {

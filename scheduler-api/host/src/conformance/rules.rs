@@ -18,7 +18,11 @@ pub(super) enum Rule {
     Workers,
     Outcome,
     Moves,
+    Freed,
 }
+
+/// A plugin that claims this keeps to what nodes have and chooses the number of workers itself.
+pub(super) const CLAIM_RESOURCES: &str = "saetta.resources/1";
 
 /// What is broken. Empty = a valid plan.
 pub(super) fn broken(snapshot: &Snapshot<'_>, answer: &Answer, max_moves: u32) -> Vec<(Rule, String)> {
@@ -41,6 +45,12 @@ pub(super) fn broken(snapshot: &Snapshot<'_>, answer: &Answer, max_moves: u32) -
             used_before.extend(SlotId::some(row.slot));
             let Some(id) = SlotId::some(slot) else {
                 unplaced += 1;
+                if row.slot != abi::NONE {
+                    found.push((
+                        Rule::Freed,
+                        format!("executor {} of {name} loses its slot {}, and nothing may be preempted", e.0, text(row.slot)),
+                    ));
+                }
                 continue;
             };
             if id.index() >= slots.len() {

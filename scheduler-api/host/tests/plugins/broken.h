@@ -7,6 +7,9 @@
 #include <string.h>
 
 static int32_t broken(void *instance, const saetta_round *round, saetta_plan *plan, saetta_err *err);
+#ifdef BROKEN_CREATE
+static int32_t BROKEN_CREATE(const saetta_create *args, void **instance, saetta_err *err);
+#endif
 
 __attribute__((visibility("default"))) int32_t saetta_scheduler_v1(const saetta_host *host, saetta_plugin *plugin)
 {
@@ -14,5 +17,9 @@ __attribute__((visibility("default"))) int32_t saetta_scheduler_v1(const saetta_
     int32_t code = good_entry(host, plugin);
     if (code == SAETTA_OK && room >= sizeof *plugin)
         plugin->schedule = broken;
+#ifdef BROKEN_CREATE
+    if (code == SAETTA_OK && room >= sizeof *plugin)
+        plugin->create = BROKEN_CREATE;
+#endif
     return code;
 }
