@@ -32,7 +32,7 @@ pub struct ResourceAware {
     config: Config,
 }
 
-saetta_sdk::export_scheduler!(ResourceAware, id = "resource-aware");
+saetta_sdk::export_scheduler!(ResourceAware, id = "resource-aware", claims = ["saetta.resources/1"]);
 
 impl Scheduler for ResourceAware {
     fn create(cx: &CreateCx<'_>) -> Result<Self, PluginError> {

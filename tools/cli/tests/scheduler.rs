@@ -106,14 +106,19 @@ fn the_checks_are_listed_and_wrong_patterns_are_refused() {
 
 /// Builds the helper beside the command, as the ordinary build of the workspace does, and returns the folder of both.
 fn with_helper() -> PathBuf {
+    with(&["saetta-sched-host"])
+}
+
+/// The same with these packages.
+fn with(packages: &[&str]) -> PathBuf {
     let bin = Path::new(env!("CARGO_BIN_EXE_saetta")).parent().unwrap();
     let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--quiet", "-p", "saetta-sched-host"]);
+    build.args(["build", "--quiet"]).args(packages.iter().flat_map(|package| ["-p", package]));
     if bin.file_name().is_some_and(|profile| profile == "release") {
         build.arg("--release");
     }
     let status = build.env("CARGO_TARGET_DIR", bin.parent().unwrap()).current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap();
-    assert!(status.success(), "the scheduler's helper does not build");
+    assert!(status.success(), "{packages:?} do not build");
     bin.to_path_buf()
 }
 
@@ -169,4 +174,18 @@ fn a_verdict_is_for_people_for_programs_and_for_the_shell() {
         "{stdout}"
     );
     assert!(stdout.contains("skipped  stride") && stderr.contains("1 of 3 checks"), "{stdout}{stderr}");
+}
+
+#[test]
+fn every_shipped_plugin_passes() {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plugins");
+    let names: Vec<String> = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    assert!(names.len() >= 7, "{names:?}");
+    let packages: Vec<String> = names.iter().map(|name| format!("saetta-{name}")).collect();
+    let bin = with(&packages.iter().map(String::as_str).chain(["saetta-sched-host"]).collect::<Vec<_>>());
+    for name in names {
+        let file = format!("libsaetta_{}.so", name.replace('-', "_"));
+        let (code, stdout, stderr) = saetta(&bin, &["validate", &file]);
+        assert_eq!(code, 0, "{name}: {stdout}{stderr}");
+    }
 }
