@@ -3,6 +3,7 @@
 //! Before: a tool has a snapshot. After: what the scheduler wrote, and what the validator says of it. Not here: fallback and model (`round`).
 
 use crate::SchedulerOptions;
+use crate::inspect::inspect;
 use crate::pack::{Packed, PackedSlot, PackedTopology};
 use crate::process::{Answer, Failure, Helper, Spawner, What};
 use crate::validate::validate;
@@ -13,10 +14,14 @@ use saetta_sdk::abi;
 use saetta_sdk::call::RoundArgs;
 use saetta_sdk::snapshot::{SlotId as SlotRowId, Snapshot};
 
+/// A plugin that claims this keeps to what nodes have, and chooses the number of workers itself.
+pub const CLAIM_RESOURCES: &str = "saetta.resources/1";
+
 /// A scheduler in a helper of its own, started by the first round and anew after a failure. Dropping it ends the process.
 pub struct Desk {
     options: SchedulerOptions,
     what: What,
+    keeps_resources: bool,
     helper: Option<Helper>,
     spawner: Spawner,
 }
@@ -24,7 +29,17 @@ pub struct Desk {
 impl Desk {
     /// Starts nothing yet. Of the options the helper's path and the limits count.
     pub fn new(options: SchedulerOptions, what: What) -> Self {
-        Desk { options, what, helper: None, spawner: Spawner::start() }
+        let claims = match &what {
+            What::Plugin { path, .. } => inspect(path).map(|manifest| manifest.claims).unwrap_or_default(),
+            What::BuiltinEven => Vec::new(),
+        };
+        let keeps_resources = claims.iter().any(|c| c == CLAIM_RESOURCES);
+        Desk { options, what, keeps_resources, helper: None, spawner: Spawner::start() }
+    }
+
+    /// Its manifest claims [`CLAIM_RESOURCES`].
+    pub fn keeps_resources(&self) -> bool {
+        self.keeps_resources
     }
 
     /// Starts the helper if none runs, and loads the scheduler.
@@ -45,9 +60,12 @@ impl Desk {
     }
 }
 
-/// The validator's verdict on an answer, one for each topology of the snapshot. Panics for bytes that are no snapshot.
-pub fn judge(snapshot: &[u8], answer: &Answer) -> Vec<Result<(), String>> {
-    validate(&packed(snapshot), answer)
+/// The validator's verdict on an answer, one for each topology of the snapshot. Who keeps resources may use more slots than workers are wanted
+/// (V08). Panics for bytes that are no snapshot.
+pub fn judge(snapshot: &[u8], answer: &Answer, keeps_resources: bool) -> Vec<Result<(), String>> {
+    let mut packed = packed(snapshot);
+    packed.topologies.iter_mut().filter(|_| keeps_resources).for_each(|t| t.workers_wanted = u32::MAX);
+    validate(&packed, answer)
 }
 
 /// A snapshot with its way back.

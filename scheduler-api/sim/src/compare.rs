@@ -64,12 +64,12 @@ pub fn args(n: u64, reason: u32, seed: u64, max_moves: u32) -> RoundArgs {
     RoundArgs { reason, round_id: n, seed, max_moves, flags: 0, budget_ns: BUDGET_NS }
 }
 
-/// What is in force after an answer, and what is refused of it, as `topology: rule`.
-pub fn taken(bytes: &[u8], answer: &Answer) -> (Vec<u32>, Vec<String>) {
+/// What is in force after an answer, and what is refused of it, as `topology: rule`. `keeps_resources` is the seat's.
+pub fn taken(bytes: &[u8], answer: &Answer, keeps_resources: bool) -> (Vec<u32>, Vec<String>) {
     let snapshot = Snapshot::new(bytes).expect("the caller made it");
     let mut after: Vec<u32> = snapshot.executors().iter().map(|e| e.slot).collect();
     let mut refused = Vec::new();
-    for (t, verdict) in snapshot.topologies().iter().zip(judge(bytes, answer)) {
+    for (t, verdict) in snapshot.topologies().iter().zip(judge(bytes, answer, keeps_resources)) {
         let rows = t.first_exec as usize..(t.first_exec + t.n_execs) as usize;
         match verdict {
             Ok(()) => after[rows.clone()].copy_from_slice(&answer.slot_of_exec[rows]),
@@ -113,7 +113,7 @@ pub fn one_round(world: &mut World, seat: &mut Seat, args: RoundArgs, step: Stri
     let ms = began.elapsed().as_secs_f64() * 1e3;
     let (after, refused, failed) = match answer {
         Ok(answer) => {
-            let (after, refused) = taken(&bytes, &answer);
+            let (after, refused) = taken(&bytes, &answer, seat.keeps_resources());
             (after, refused, None)
         }
         Err(why) => (snapshot.executors().iter().map(|e| e.slot).collect(), Vec::new(), Some(why)),

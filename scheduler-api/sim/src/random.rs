@@ -212,7 +212,7 @@ fn round(world: &World, seats: (&mut Seat, &mut Seat), n: u64, reason: u32, max_
     if seats.1.round(&bytes, args)? != answer {
         return Err("two instances asked alike answer differently".to_owned());
     }
-    let (after, refused) = taken(&bytes, &answer);
+    let (after, refused) = taken(&bytes, &answer, seats.0.keeps_resources());
     if !refused.is_empty() {
         return Err(refused.join("; "));
     }

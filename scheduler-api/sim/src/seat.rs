@@ -27,6 +27,14 @@ impl Seat {
         Instance::builtin(builtin, "{}", services).map(Seat::Linked).map_err(|e| e.to_string())
     }
 
+    /// It keeps to what nodes have, and chooses the number of workers itself.
+    pub fn keeps_resources(&self) -> bool {
+        match self {
+            Seat::Linked(_) => false,
+            Seat::Apart(desk) => desk.keeps_resources(),
+        }
+    }
+
     /// Whatever has to be done before the first round, so that no round's time has it in it.
     pub fn load(&mut self) -> Result<(), String> {
         match self {
