@@ -68,7 +68,7 @@ async fn run(cli: &Cli) -> Outcome {
         Command::List => look::list(&client()?, out).await,
         Command::Status(args) => look::status(&client()?, args, out).await,
         Command::Kill(args) => look::kill(&client()?, args, out).await,
-        Command::Scheduler(command) => scheduler::run(command, &cli.global, out),
+        Command::Scheduler(command) => scheduler::run(command, &cli.global, out).await,
         Command::Version => {
             version(out);
             Ok(())

@@ -1,6 +1,6 @@
 //! `saetta scheduler`: tools for who writes a scheduler plugin, or chooses one.
 //!
-//! Before: an author with an idea or a `.so`, an operator with a cluster. After: a project, figures, a verdict, a reason. No cluster is asked.
+//! Before: an author with an idea or a `.so`, an operator with a cluster. After: a project, figures, a verdict, a reason. Only `why` asks a cluster.
 
 mod bench;
 mod inspect;
@@ -8,10 +8,13 @@ mod new;
 mod seats;
 mod simulate;
 mod validate;
+mod why;
 
 use crate::args::Global;
+use crate::client::Client;
 use crate::exit::Outcome;
 use crate::output::Output;
+use crate::settings::{Reader, load};
 use clap::Subcommand;
 
 #[derive(Debug, Subcommand)]
@@ -28,9 +31,11 @@ pub(crate) enum Scheduler {
     Simulate(simulate::Args),
     /// Time rounds on ever larger clusters
     Bench(bench::Args),
+    /// Tell where an executor is, who put it there, and why not elsewhere
+    Why(why::Args),
 }
 
-pub(crate) fn run(command: &Scheduler, global: &Global, out: Output) -> Outcome {
+pub(crate) async fn run(command: &Scheduler, global: &Global, out: Output) -> Outcome {
     match command {
         Scheduler::New(args) => new::run(args, out),
         Scheduler::Inspect(args) => inspect::run(args, out),
@@ -41,5 +46,6 @@ pub(crate) fn run(command: &Scheduler, global: &Global, out: Output) -> Outcome 
         }
         Scheduler::Simulate(args) => simulate::run(args, global, out),
         Scheduler::Bench(args) => bench::run(args, global, out),
+        Scheduler::Why(args) => why::run(args, &Client::new(&load(global, Reader::Daemon)?)?, out).await,
     }
 }
