@@ -26,11 +26,19 @@ use saetta_sdk::{
     Configured, CoreId, CreateCx, Explanation, Extension, Outcome, Plan, PluginError, Round, Scheduler, SlotId, Verdict, abi,
 };
 use state::{State, Topo, World};
+use std::collections::BTreeMap;
 
 /// Passes in one round; almost always the second changes nothing.
 const PASSES_MAX: usize = 8;
 /// Largest distance.
 const DISTANCE_MAX: u64 = 1_000_000;
+
+/// What an executor's score is made of: bytes per second with whom.
+const PARTS: [&str; 3] = ["same worker", "same node", "other nodes"];
+
+fn narrow(n: i128) -> i64 {
+    i64::try_from(n).unwrap_or(if n < 0 { i64::MIN } else { i64::MAX })
+}
 
 /// The scheduler. It keeps nothing between rounds.
 pub struct LatencyAware {
@@ -74,6 +82,7 @@ impl LatencyAware {
         let snapshot = &round.snapshot;
         let mut changed = false;
         for topo in &world.topologies {
+            let counts = if round.wants_reasons() { world.counts(topo, state) } else { BTreeMap::new() };
             let rebalance = topo.row.flags & abi::TOPO_REBALANCE != 0;
             for (exec, e) in snapshot.executors_of(&topo.row) {
                 let (before, now) = (SlotId::some(e.slot), state.at[exec.index()]);
@@ -89,7 +98,14 @@ impl LatencyAware {
                     _ if before.is_some() && rebalance => abi::WHY_MOVED_REBALANCE,
                     _ => abi::WHY_AFFINITY,
                 };
-                round.explain(&Explanation::new(exec, now, code));
+                if let Some(slot) = now.filter(|_| round.wants_reasons()) {
+                    let group = topo.traffic.group[(exec.0 - topo.row.first_exec) as usize];
+                    let (bytes, cost) = world.exchanged(topo, &counts, group, slot);
+                    let parts: Vec<(&str, i64)> = PARTS.into_iter().zip(bytes.map(narrow)).collect();
+                    round.explain(&Explanation { score: narrow(-cost), parts: &parts, ..Explanation::new(exec, now, code) });
+                } else {
+                    round.explain(&Explanation::new(exec, now, code));
+                }
             }
             plan.outcome(
                 topo.id,

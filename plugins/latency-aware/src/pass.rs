@@ -43,10 +43,14 @@ impl Pass<'_> {
         let mut state = start.clone();
         self.give_up(&mut state);
         for topo in &self.world.topologies {
-            if (self.should_stop)() {
-                return state;
+            // Out of time: what waits is still placed, what runs stays.
+            if (self.should_stop)() && self.world.share(topo, &state).unplaced.is_empty() {
+                continue;
             }
             state = self.place(topo, &state);
+        }
+        if (self.should_stop)() {
+            return state;
         }
         let even = self.even(start);
         let (world, is_whole) = (self.world, self.world.n_unplaced(&even) <= self.world.n_unplaced(&state));
@@ -105,6 +109,9 @@ impl Pass<'_> {
             return self.realize(topo, &share, &still, state);
         }
 
+        if (self.should_stop)() {
+            return chosen;
+        }
         let mut cost = kept.layout.cost();
         let mut take = |candidate: &Candidate<'_>| {
             if candidate.layout.cost() * 100 < cost * (100 - self.gain_pct) {

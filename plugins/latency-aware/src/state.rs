@@ -94,16 +94,47 @@ impl World {
         let bytes = &topo.traffic.bytes;
         let mut on: BTreeMap<NodeId, Vec<i128>> = BTreeMap::new();
         let mut all = vec![0; bytes.n_groups()];
-        for (i, group) in topo.traffic.group.iter().enumerate() {
-            if let Some(slot) = state.at[topo.exec(i).index()] {
-                on.entry(self.machines.seat(slot).node).or_insert_with(|| vec![0; bytes.n_groups()])[*group] += 1;
-                all[*group] += 1;
+        for (slot, counts) in self.counts(topo, state) {
+            let here = on.entry(self.machines.seat(slot).node).or_insert_with(|| vec![0; counts.len()]);
+            for (g, n) in counts.into_iter().enumerate() {
+                here[g] += n;
+                all[g] += n;
             }
         }
         let pairs = |n: &[i128]| -> i128 { (0..n.len()).map(|g| (0..n.len()).map(|h| bytes.get(g, h) * n[g] * n[h]).sum::<i128>()).sum() };
         (pairs(&all) - on.values().map(|n| pairs(n)).sum::<i128>()) / 2
     }
-    /// The same of all topologies that the round asks about.
+    /// Executors of each group, by slot.
+    pub(crate) fn counts(&self, topo: &Topo, state: &State) -> BTreeMap<SlotId, Vec<i128>> {
+        let mut counts: BTreeMap<SlotId, Vec<i128>> = BTreeMap::new();
+        for (i, group) in topo.traffic.group.iter().enumerate() {
+            if let Some(slot) = state.at[topo.exec(i).index()] {
+                counts.entry(slot).or_insert_with(|| vec![0; topo.traffic.bytes.n_groups()])[*group] += 1;
+            }
+        }
+        counts
+    }
+    /// What an executor of a group in a slot exchanges with its worker, the rest of its node, and other nodes; and what that costs. All in
+    /// thousandths of bytes per second.
+    pub(crate) fn exchanged(&self, topo: &Topo, counts: &BTreeMap<SlotId, Vec<i128>>, group: usize, slot: SlotId) -> ([i128; 3], i128) {
+        let (mut parts, mut cost) = ([0; 3], 0);
+        for (other, n) in counts {
+            let is_near = self.machines.seat(*other).node == self.machines.seat(slot).node;
+            let part = if *other == slot {
+                0
+            } else if is_near {
+                1
+            } else {
+                2
+            };
+            let bytes: i128 = n.iter().enumerate().map(|(h, n)| topo.traffic.bytes.get(group, h) * n).sum();
+            // It does not talk to itself.
+            parts[part] += if *other == slot { bytes - topo.traffic.bytes.get(group, group) } else { bytes };
+            cost += bytes * self.machines.between(slot, *other);
+        }
+        (parts, cost)
+    }
+    /// What crosses nodes of all topologies that the round asks about.
     pub(crate) fn crossing(&self, state: &State) -> i128 {
         self.topologies.iter().map(|t| self.crossing_of(t, state)).sum()
     }

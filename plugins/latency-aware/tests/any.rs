@@ -151,3 +151,11 @@ proptest! {
         prop_assert!(done.moved <= max as usize, "{} moved of {}", done.moved, max);
     }
 }
+
+#[test]
+fn clusters_with_nodes_in_any_state_keep_the_rules_of_the_host() {
+    for seed in 0..1000 {
+        let checked = std::panic::catch_unwind(|| Cluster::random(seed).check(BUILTIN, "{}"));
+        assert!(checked.is_ok(), "seed {seed}");
+    }
+}

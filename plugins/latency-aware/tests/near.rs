@@ -4,6 +4,7 @@ mod common;
 
 use saetta_latency_aware::BUILTIN;
 use saetta_sdk::abi;
+use saetta_sdk::call::{Instance, PlanArrays, RoundArgs, Services};
 use saetta_sdk::testing::{Cluster, Component, Done, Node, Topology};
 
 /// Bytes per second of an edge that matters, and of one that hardly does.
@@ -264,4 +265,28 @@ fn the_configuration_is_checked() {
         assert_eq!(e.code, abi::E_CONFIG);
         assert!(e.text.contains(part), "{config}: {}", e.text);
     }
+}
+
+#[test]
+fn reasons_say_with_whom_an_executor_talks() {
+    let c = Cluster::new().node(Node::new("n1").slots(2)).node(Node::new("n2").slots(1)).with_stats();
+    let reasons = c.topology(chain(3, &[MUCH, LITTLE])).ask().with_reasons().run(BUILTIN).unwrap().reasons;
+    let b = &reasons[1];
+    let part = |name: &str| b.parts.iter().find(|p| p.0 == name).map(|p| p.1 / 1000);
+    let got = (part("same worker"), part("same node"), part("other nodes"));
+    assert_eq!(got, (Some(0), Some(MUCH as i64), Some(LITTLE as i64)), "{b:?}");
+    // On one host, but no cache known to be shared: 4; in one rack: 20.
+    assert_eq!(b.score / 1000, -(4 * MUCH as i64 + 20 * LITTLE as i64));
+}
+
+#[test]
+fn out_of_time_what_waits_is_still_placed() {
+    let c = Cluster::new().nodes(2, |n| n.slots(1).cores(2, 2)).with_stats().topology(chain(2, &[MUCH, LITTLE, MUCH]));
+    let mut near = Instance::builtin(BUILTIN, "{}", Services::new(|_, _| {})).unwrap();
+    let args = RoundArgs { reason: abi::REASON_SUBMIT, round_id: 1, seed: 0, max_moves: abi::NONE, flags: 0, budget_ns: 0 };
+    let (mut slots, mut cores, mut outcome) = ([abi::NONE; 4], [abi::NONE; 4], [abi::OUT_KEEP]);
+    let plan = PlanArrays { slot_of_exec: &mut slots, outcome: &mut outcome, core_of_exec: Some(&mut cores) };
+    assert!(near.schedule(args, &c.pack(), plan).unwrap());
+    assert!(!slots.contains(&abi::NONE) && !cores.contains(&abi::NONE), "{slots:?} {cores:?}");
+    assert_eq!(outcome, [abi::OUT_SCHEDULED]);
 }

@@ -88,3 +88,12 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn clusters_with_nodes_in_any_state_keep_the_rules_of_the_host() {
+    // Their topologies have no owners: all is the default pool.
+    for seed in 0..1000 {
+        let checked = std::panic::catch_unwind(|| Cluster::random(seed).check(BUILTIN, CONFIG));
+        assert!(checked.is_ok(), "seed {seed}");
+    }
+}
