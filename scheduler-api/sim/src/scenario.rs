@@ -111,9 +111,9 @@ pub struct Topology {
     /// Of components that do not state it.
     #[serde(default)]
     pub default_offheap_mb: f64,
-    /// Of one acker; absent = the default.
+    /// Of one acker; absent = 10.
     pub acker_cpu_percent: Option<f64>,
-    /// Of one acker; absent = the default.
+    /// Of one acker; absent = 128.
     pub acker_onheap_mb: Option<f64>,
     /// Spouts and bolts.
     pub components: Vec<Component>,

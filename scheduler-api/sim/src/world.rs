@@ -46,6 +46,9 @@ struct Executor {
 }
 
 const ACKER: &str = "__acker";
+/// What an acker asks for where nothing is stated: the built-in values of `topology.acker.*`.
+const ACKER_CPU_PERCENT: f64 = 10.0;
+const ACKER_ON_HEAP_MB: f64 = 128.0;
 
 impl World {
     /// The machines of a scenario. Nothing runs yet.
@@ -245,8 +248,8 @@ impl Running {
         }
         if let Some(ackers) = self.executors.get(ACKER) {
             let acker = sdk::Component::ackers(ackers.len() as u32)
-                .cpu(t.acker_cpu_percent.unwrap_or(t.default_cpu_percent))
-                .memory_mb(t.acker_onheap_mb.unwrap_or(t.default_onheap_mb), t.default_offheap_mb);
+                .cpu(t.acker_cpu_percent.unwrap_or(ACKER_CPU_PERCENT))
+                .memory_mb(t.acker_onheap_mb.unwrap_or(ACKER_ON_HEAP_MB), 0);
             topology = topology.with(placed(acker, ackers));
         }
         topology

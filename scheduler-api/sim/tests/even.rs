@@ -5,6 +5,8 @@ use saetta_sched_sim::ladder;
 use saetta_sched_sim::random::{self, Seen};
 use saetta_sched_sim::scenario::Scenario;
 use saetta_sched_sim::seat::Seat;
+use saetta_sched_sim::world::World;
+use saetta_sdk::snapshot::{CompId, Snapshot};
 use saetta_sdk::{CreateCx, Outcome, Plan, PluginError, Round, Scheduler, SlotId, Verdict, abi};
 
 fn even() -> Seat {
@@ -109,6 +111,16 @@ fn even_keeps_its_promises_on_a_hundred_random_clusters() {
     let (mut one, mut two, mut sum) = (even(), even(), Seen::default());
     (0..100).for_each(|seed| sum.add(random::check(seed, &mut one, &mut two).unwrap()));
     assert!(sum.rounds > 500 && sum.placed > 1000 && sum.moves > 10 && sum.unplaced > 10, "{sum:?}");
+}
+
+#[test]
+fn an_acker_asks_for_little_whatever_components_ask_for() {
+    let text = r#"{"supervisors": [{"count": 1, "slots": 1}], "topologies": [{"id": "t", "ackers": 1, "default_cpu_percent": 70.0,
+        "default_onheap_mb": 5120, "components": [{"id": "s", "kind": "spout", "tasks": 1}]}]}"#;
+    let bytes = World::all(&Scenario::parse("c.json", text).unwrap()).pack();
+    let snapshot = Snapshot::new(&bytes).unwrap();
+    let asks: Vec<(i64, i64)> = (0..2).map(|c| snapshot.request(CompId(c))).map(|r| (r.cpu(), r.memory() >> 20)).collect();
+    assert_eq!(asks, [(10_000, 128), (70_000, 5120)], "the acker's row comes first");
 }
 
 /// Does what a scheduler must not: the same question gets another answer, or something moves for nothing.
