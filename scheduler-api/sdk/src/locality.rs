@@ -5,7 +5,7 @@
 //! tuple goes to one of the n (shuffle, fields, partial key, custom, none, ..), 1 for all and direct, and for global only its target, the
 //! first. O(edges x workers).
 
-use crate::snapshot::{ExecId, Snapshot, TopoId};
+use crate::snapshot::{ExecId, SlotId, Snapshot, TopoId};
 use saetta_abi as abi;
 
 /// What a pair costs that is only in the same cluster.
@@ -80,13 +80,17 @@ fn common(a: &[(u32, f64)], b: &[(u32, f64)]) -> f64 {
 
 /// What one topology's placement costs. `slot_of` has a slot or [`abi::NONE`] for each executor of the snapshot, as a plan does.
 pub fn cost_of(snapshot: &Snapshot<'_>, topology: TopoId, slot_of: &[u32]) -> f64 {
+    cost_by(snapshot, topology, &|exec| SlotId::some(slot_of[exec.index()]))
+}
+
+/// The same for slots that are elsewhere, as in a [`Model`](crate::model::Model).
+pub fn cost_by(snapshot: &Snapshot<'_>, topology: TopoId, slot_of: &dyn Fn(ExecId) -> Option<SlotId>) -> f64 {
     let row = snapshot.topologies().at(topology);
     let place = |exec: ExecId| {
-        let slot = slot_of[exec.index()];
-        (slot != abi::NONE).then(|| {
-            let node = snapshot.slots().get(slot as usize).node;
+        slot_of(exec).map(|slot| {
+            let node = snapshot.slots().at(slot).node;
             let host = snapshot.nodes().get(node as usize).host;
-            [slot, node, snapshot.hosts().get(host as usize).rack]
+            [slot.0, node, snapshot.hosts().get(host as usize).rack]
         })
     };
     let components: Vec<(u32, Spread)> =
