@@ -48,6 +48,8 @@ impl Strategy {
 pub(crate) struct Config {
     pub(crate) attempts: u64,
     pub(crate) fairness: Fairness,
+    /// Of several orders of executors the one whose placement costs least distance; else Storm's alone.
+    pub(crate) compare_orders: bool,
     /// Strategies that topologies may ask for; empty = all.
     allowed: Vec<Strategy>,
 }
@@ -55,7 +57,7 @@ pub(crate) struct Config {
 impl Config {
     pub(crate) fn parse(text: &str) -> Result<Self, PluginError> {
         let bad = |text| PluginError { code: abi::E_CONFIG, text };
-        let mut config = Config { attempts: ATTEMPTS, fairness: Fairness::Standard, allowed: Vec::new() };
+        let mut config = Config { attempts: ATTEMPTS, fairness: Fairness::Standard, compare_orders: true, allowed: Vec::new() };
         let given: Value = json::from_str(if text.trim().is_empty() { "{}" } else { text })
             .map_err(|e| bad(format!("the configuration is no JSON: {e}")))?;
         let given = given.as_object().ok_or_else(|| bad("the configuration is no object; write {\"key\": value}".into()))?;
@@ -73,13 +75,18 @@ impl Config {
                         _ => return Err(bad(format!("fairness is {v}; it must be \"standard\", \"generic\" or \"fifo\""))),
                     }
                 }
+                ("compare_orders", Value::Bool(on)) => config.compare_orders = *on,
                 ("strategies", Value::Array(names)) => {
                     for name in names {
                         let known = name.as_str().and_then(Strategy::named);
                         config.allowed.push(known.ok_or_else(|| bad(format!("strategies has {name}, which is none; {KNOWN}")))?);
                     }
                 }
-                (key, v) => return Err(bad(format!("{key} = {v} is not known; there are attempts, fairness and strategies (a list)"))),
+                (key, v) => {
+                    return Err(bad(format!(
+                        "{key} = {v} is not known; there are attempts, fairness, compare_orders (true or false) and strategies (a list)"
+                    )));
+                }
             }
         }
         Ok(config)

@@ -6,17 +6,21 @@
 //! Pure: no clock, no randomness, no state between rounds.
 #![forbid(unsafe_code)]
 
+pub mod attract;
 mod config;
 pub mod executors;
 pub mod nodes;
 pub mod order;
 pub mod search;
 
+use attract::{ORDERS, Weights};
 use config::{Config, Strategy};
 use executors::By;
 use nodes::Places;
 use saetta_sdk::model::Model;
-use saetta_sdk::{CreateCx, ExecId, Explanation, NodeId, Outcome, Plan, PluginError, Round, Scheduler, Snapshot, TopoId, Verdict, abi};
+use saetta_sdk::{
+    CreateCx, ExecId, Explanation, NodeId, Outcome, Plan, PluginError, Round, Scheduler, SlotId, Snapshot, TopoId, Verdict, abi, locality,
+};
 use search::{Failure, How, Search};
 
 /// Placements tried for one topology at most, where it says nothing itself: so many, but always enough to place each executor twice.
@@ -42,24 +46,33 @@ impl Scheduler for ResourceAware {
     fn schedule(&mut self, round: &Round<'_>, plan: &mut Plan<'_>) -> Result<Verdict, PluginError> {
         let snapshot = &round.snapshot;
         let order = order::order(snapshot, self.config.fairness);
-        let mut work = Pass {
+        let mut pass = Pass {
             round,
             config: &self.config,
             model: Model::new(snapshot),
             places: Places::new(snapshot),
-            moves_left: round.max_moves.map_or(u64::MAX, u64::from),
+            moves_left: 0,
+            manner: Manner::Storm,
+            said: Vec::new(),
         };
-        let mut outcomes = Vec::with_capacity(order.len());
-        for i in 0..order.len() {
-            if round.should_stop() {
+        let begin = pass.model.checkpoint();
+        let manners: &[Manner] = if self.config.compare_orders { &Manner::ALL } else { &[Manner::Storm] };
+        let mut best: Option<Placed> = None;
+        for manner in manners {
+            pass.model.rollback(begin);
+            let next = pass.run(&order, *manner);
+            let is_done = next.n_out == 0 || round.should_stop();
+            if best.as_ref().is_none_or(|b| next.n_out < b.n_out) {
+                best = Some(next);
+            }
+            if is_done {
                 break;
             }
-            outcomes.push((order[i], work.topology(&order, i)));
         }
+        let best = best.expect("there is at least one manner");
         let mut changed = false;
-        for (exec, row) in snapshot.executors().with_ids() {
-            let now = work.model.slot_of(exec);
-            if now != saetta_sdk::SlotId::some(row.slot) {
+        for ((exec, row), now) in snapshot.executors().with_ids().zip(best.slots) {
+            if now != SlotId::some(row.slot) {
                 changed = true;
                 match now {
                     Some(slot) => plan.place(exec, slot),
@@ -67,11 +80,61 @@ impl Scheduler for ResourceAware {
                 }
             }
         }
-        for (topology, outcome) in outcomes {
+        for (topology, outcome) in best.outcomes {
             plan.outcome(topology, outcome);
         }
+        best.said.iter().for_each(|said| said.tell(round));
         Ok(if changed { Verdict::Done } else { Verdict::NoChange })
     }
+}
+
+/// How a whole round is placed. Where one leaves topologies out, the next is tried, and the one that leaves fewest out counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Manner {
+    /// Several orders compared, ackers after the rest.
+    AckersLast,
+    /// Several orders compared, ackers bound when a worker is opened.
+    AckersBound,
+    /// Storm's order alone.
+    Storm,
+}
+
+impl Manner {
+    const ALL: [Manner; 3] = [Manner::AckersLast, Manner::AckersBound, Manner::Storm];
+}
+
+/// What one manner gave.
+struct Placed {
+    slots: Vec<Option<SlotId>>,
+    outcomes: Vec<(TopoId, Outcome)>,
+    /// Topologies not placed as a whole.
+    n_out: usize,
+    said: Vec<Said>,
+}
+
+/// Something to tell once it is known which manner counts.
+enum Said {
+    Warn(String),
+    /// Executors without a slot, the code with its argument, and why.
+    Left(Vec<ExecId>, (u32, Option<u32>), String),
+}
+
+impl Said {
+    fn tell(&self, round: &Round<'_>) {
+        match self {
+            Said::Warn(text) => round.warn(text),
+            Said::Left(execs, (code, arg), text) => {
+                execs.iter().for_each(|exec| round.explain(&Explanation { arg: *arg, text, ..Explanation::new(*exec, None, *code) }));
+            }
+        }
+    }
+}
+
+/// A way to place a topology.
+struct Arrangement {
+    places: Vec<(ExecId, SlotId)>,
+    /// As [`locality`] has it.
+    cost: f64,
 }
 
 /// One round.
@@ -82,9 +145,32 @@ struct Pass<'a, 'r> {
     places: Places,
     /// Running executors that may still be moved or freed.
     moves_left: u64,
+    manner: Manner,
+    said: Vec<Said>,
 }
 
 impl Pass<'_, '_> {
+    /// Places what waits of all topologies.
+    fn run(&mut self, order: &[TopoId], manner: Manner) -> Placed {
+        self.manner = manner;
+        self.moves_left = self.round.max_moves.map_or(u64::MAX, u64::from);
+        self.said.clear();
+        let mut outcomes = Vec::with_capacity(order.len());
+        for i in 0..order.len() {
+            if self.round.should_stop() {
+                break;
+            }
+            outcomes.push((order[i], self.topology(order, i)));
+        }
+        let n_execs = self.round.snapshot.executors().len() as u32;
+        Placed {
+            slots: (0..n_execs).map(|e| self.model.slot_of(ExecId(e))).collect(),
+            n_out: order.len() - outcomes.iter().filter(|(_, o)| matches!(o, Outcome::Scheduled | Outcome::Invalid)).count(),
+            outcomes,
+            said: std::mem::take(&mut self.said),
+        }
+    }
+
     /// Places what waits of the `at`th topology.
     fn topology(&mut self, order: &[TopoId], at: usize) -> Outcome {
         let snapshot = &self.round.snapshot;
@@ -182,7 +268,14 @@ impl Pass<'_, '_> {
         for node in nodes {
             needs.iter_mut().zip(self.model.avail(node)).for_each(|(n, a)| *n = n.saturating_sub((*a).max(0)));
         }
-        needs.iter().all(|n| *n <= 0)
+        needs.iter().all(|n| *n <= 0) && self.is_feasible(&row)
+    }
+
+    /// No component has more executors than may be on all open nodes together.
+    fn is_feasible(&self, row: &abi::TopologyRow) -> bool {
+        let n_open = (0..self.places.n_nodes() as u32).filter(|n| self.places.is_open(NodeId(*n))).count() as u64;
+        let fits = |c: &abi::ComponentRow| c.max_colocation == 0 || u64::from(c.n_execs) <= n_open * u64::from(c.max_colocation);
+        self.round.snapshot.components_of(row).all(|(_, c)| fits(&c))
     }
 
     fn try_strategy(&mut self, topology: TopoId, row: &abi::TopologyRow, strategy: Strategy) -> Result<(), Failure> {
@@ -196,8 +289,8 @@ impl Pass<'_, '_> {
         let model = &self.model;
         let work = executors::sort(snapshot, topology, by, &|e| model.slot_of(e).is_none());
         if work.has_cycle {
-            self.round
-                .warn(&format!("topology {} has a cycle: nearness in the graph orders only what is before it", snapshot.text(row.id)));
+            let text = format!("topology {} has a cycle: nearness in the graph orders only what is before it", snapshot.text(row.id));
+            self.said.push(Said::Warn(text));
         }
         let n_work = (work.executors.len() + work.ackers.len()) as u64;
         let own_states = if row.max_states > 0 { row.max_states } else { STATES_MAX.max(2 * n_work) };
@@ -221,16 +314,55 @@ impl Pass<'_, '_> {
             let mut search = Search::new(snapshot, &mut self.model, &self.places, topology, how);
             return search.place_in_turn(work, &nodes, &should_stop);
         }
-        search.place_all(work, &should_stop)
+        let weights = Weights::new(snapshot, row, (0..self.places.n_nodes() as u32).map(NodeId).filter(|n| self.places.is_open(*n)));
+        let begin = search.model().checkpoint();
+        let first = search.place_all(work.clone(), &should_stop);
+        if self.manner == Manner::Storm || weights.is_nothing() || matches!(first, Err(Failure::Stopped | Failure::States(_))) {
+            return first;
+        }
+        let mut best = first.map(|()| self.arrangement(topology));
+        let bind = self.manner == Manner::AckersBound;
+        for prefer in ORDERS {
+            if best.as_ref().is_ok_and(|b| b.cost == 0.0) {
+                break;
+            }
+            self.model.rollback(begin);
+            let mut search = Search::new(snapshot, &mut self.model, &self.places, topology, how);
+            if search.place_by_attraction(work.clone(), &weights, prefer, bind, &should_stop).is_ok() {
+                let other = self.arrangement(topology);
+                if best.as_ref().map_or(true, |b| other.cost < b.cost) {
+                    best = Ok(other);
+                }
+            }
+        }
+        self.model.rollback(begin);
+        best.map(|b| {
+            b.places.into_iter().for_each(|(exec, slot)| {
+                if self.model.slot_of(exec).is_none() {
+                    self.model.place(exec, slot)
+                }
+            })
+        })
     }
 
-    fn refuse(&self, topology: TopoId, text: &str) -> Outcome {
+    /// Where a topology's executors are now, and what that costs.
+    fn arrangement(&self, topology: TopoId) -> Arrangement {
+        let snapshot = &self.round.snapshot;
+        let row = snapshot.topologies().at(topology);
+        let places = (row.first_exec..row.first_exec + row.n_execs).map(ExecId);
+        Arrangement {
+            places: places.filter_map(|e| self.model.slot_of(e).map(|s| (e, s))).collect(),
+            cost: locality::cost_by(snapshot, topology, &|e| self.model.slot_of(e)),
+        }
+    }
+
+    fn refuse(&mut self, topology: TopoId, text: &str) -> Outcome {
         let row = self.round.snapshot.topologies().at(topology);
-        self.round.warn(&format!("topology {} cannot be placed: {text}", self.round.snapshot.text(row.id)));
+        self.said.push(Said::Warn(format!("topology {} cannot be placed: {text}", self.round.snapshot.text(row.id))));
         Outcome::Invalid
     }
 
-    fn explain(&self, topology: TopoId, failure: Failure) {
+    fn explain(&mut self, topology: TopoId, failure: Failure) {
         if !self.round.wants_reasons() {
             return;
         }
@@ -251,9 +383,8 @@ impl Pass<'_, '_> {
             ),
             Failure::Stopped => (abi::WHY_DEADLINE, None, "the round's time was over; it is tried again".to_owned()),
         };
-        for (exec, _) in self.round.snapshot.executors_of(&row).filter(|(e, _)| self.model.slot_of(*e).is_none()) {
-            self.round.explain(&Explanation { arg, text: &text, ..Explanation::new(exec, None, code) });
-        }
+        let left = self.round.snapshot.executors_of(&row).map(|(e, _)| e).filter(|e| self.model.slot_of(*e).is_none()).collect();
+        self.said.push(Said::Left(left, (code, arg), text));
     }
 }
 

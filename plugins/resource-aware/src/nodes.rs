@@ -123,6 +123,10 @@ impl Places {
             hosts_closed: snapshot.hosts().iter().map(|h| h.flags & abi::HOST_BLACKLISTED != 0).collect(),
         }
     }
+    /// How many nodes.
+    pub fn n_nodes(&self) -> usize {
+        self.host_of_node.len()
+    }
     /// Rack of a node.
     pub fn rack_of(&self, node: NodeId) -> usize {
         self.rack_of_host[self.host_of_node[node.index()] as usize] as usize
@@ -213,10 +217,13 @@ impl Nodes {
                     nodes.avail_of_rack[rack * n_kinds + k] += a.max(&0);
                 }
             }
-            let here: u32 = model.slots(n).filter(|s| model.holder(*s) == Some(topology)).map(|s| model.n_execs(s)).sum();
-            nodes.node_ranks[n.index()].n_execs = here;
-            nodes.host_ranks[host].n_execs += here;
-            nodes.rack_ranks[rack].n_execs += here;
+        }
+        let row = snapshot.topologies().at(topology);
+        for slot in (row.first_exec..row.first_exec + row.n_execs).filter_map(|e| model.slot_of(saetta_sdk::ExecId(e))) {
+            let node = model.node_of(slot);
+            nodes.node_ranks[node.index()].n_execs += 1;
+            nodes.host_ranks[places.host_of_node[node.index()] as usize].n_execs += 1;
+            nodes.rack_ranks[places.rack_of(node)].n_execs += 1;
         }
         nodes.sort_racks(places);
         nodes

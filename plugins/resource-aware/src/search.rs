@@ -161,13 +161,66 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
+    pub(crate) fn model(&mut self) -> &mut Model {
+        self.model
+    }
+    pub(crate) fn row(&self) -> &abi::TopologyRow {
+        &self.row
+    }
+    pub(crate) fn set_ackers(&mut self, ackers: VecDeque<ExecId>) {
+        self.ackers = ackers;
+    }
+    /// A slot of this node that fits.
+    pub(crate) fn slot_of_node(&self, comp: CompId, node: NodeId) -> Option<SlotId> {
+        if self.model.may_fit(comp, node) { self.slot_on(comp, node, &[]) } else { None }
+    }
+    /// Slots of a node with workers of this topology.
+    pub(crate) fn slots_on(&self, node: NodeId) -> Vec<SlotId> {
+        self.model.slots(node).filter(|s| self.model.holder(*s) == Some(self.topology)).collect()
+    }
+    /// Components of a worker of this topology, as numbered in it, and how many of each.
+    pub(crate) fn comps_in(&self, slot: SlotId) -> impl Iterator<Item = (usize, u32)> + '_ {
+        self.model.comps_in(slot).map(|(c, n)| ((c.0 - self.row.first_comp) as usize, n))
+    }
+    /// Ackers into the workers that were opened, so many into each as go with it, where they fit.
+    pub(crate) fn share_ackers(&mut self) {
+        let alone = abi::TOPO_ONE_EXEC_PER_WORKER | abi::TOPO_ONE_COMP_PER_WORKER;
+        let Some(acker) = self.ackers.front().filter(|_| self.row.flags & alone == 0).map(|e| self.model.comp_of(*e)) else { return };
+        let mut workers: Vec<SlotId> = (self.row.first_exec..self.row.first_exec + self.row.n_execs)
+            .filter_map(|e| self.model.slot_of(ExecId(e)))
+            .filter(|slot| self.runs.binary_search(slot).is_err())
+            .collect();
+        workers.sort_unstable();
+        workers.dedup();
+        for slot in workers {
+            let mut n = 0;
+            while n < self.how.ackers_per_worker && self.model.fit(acker, slot).is_ok() {
+                let Some(next) = self.ackers.pop_front() else { break };
+                self.model.place(next, slot);
+                n += 1;
+            }
+            self.touched(self.model.node_of(slot), n as i32);
+        }
+    }
+    /// Ackers that no worker took along, each where it fits first.
+    pub(crate) fn place_left_ackers(&mut self, should_stop: &dyn Fn() -> bool) -> Result<(), Failure> {
+        while let Some(exec) = self.ackers.pop_front() {
+            if should_stop() {
+                return Err(Failure::Stopped);
+            }
+            let slot = self.find(self.model.comp_of(exec), &[]).ok_or(Failure::NoRoom(exec))?;
+            self.put(exec, slot, true);
+        }
+        Ok(())
+    }
+
     /// All nodes in order, for what all components together ask for.
     pub fn nodes(&mut self) -> Vec<NodeId> {
         self.orders.first_mut().map_or_else(Vec::new, |(_, nodes)| nodes.all(self.places))
     }
 
     /// The first slot that fits, besides those tried.
-    fn find(&mut self, comp: CompId, tried: &[u32]) -> Option<SlotId> {
+    pub(crate) fn find(&mut self, comp: CompId, tried: &[u32]) -> Option<SlotId> {
         let local = (comp.0 - self.row.first_comp) as usize;
         let mut orders = std::mem::take(&mut self.orders);
         let mut full = std::mem::take(&mut self.full);
@@ -214,7 +267,7 @@ impl<'a> Search<'a> {
         None
     }
 
-    fn put(&mut self, exec: ExecId, slot: SlotId, is_acker: bool) {
+    pub(crate) fn put(&mut self, exec: ExecId, slot: SlotId, is_acker: bool) {
         let is_new = self.model.holder(slot).is_none();
         let comp = self.model.comp_of(exec);
         self.model.place(exec, slot);

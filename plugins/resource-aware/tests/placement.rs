@@ -41,7 +41,8 @@ fn workers_hold_what_talks_to_each_other_and_their_ackers() {
         let topology = chain(50.0, 450.0, 0.0, |c| c).worker_heap_mb(2000.0);
         let topology = if ackers > 0 { topology.with(Component::ackers(ackers).cpu(50).memory_mb(250, 0)) } else { topology };
         let cluster = four(200.0, 2000.0).topology(topology);
-        let done = cluster.run(BUILTIN);
+        // Storm's order alone; of several, another may cost less distance.
+        let done = cluster.ask().config(r#"{"compare_orders": false}"#).run(BUILTIN).expect("a round");
         assert_eq!(short(done.groups("t")), expected, "{ackers} ackers");
         assert_eq!(done.outcome("t"), abi::OUT_SCHEDULED);
         assert_eq!(cluster.after(&done).run(BUILTIN).moved, 0, "{ackers} ackers, second round");
