@@ -1,8 +1,11 @@
 //! Rounds on recorded clusters, through the C table as a host calls: how long they take, and what the placement is worth.
 //!
 //! Before: a file of recorded topologies ([`Recorded`]). After: figures for `cargo xtask bench scheduling`, which checks on the way that all is
-//! placed, that a second round moves nothing, and that a topology that is taken away and placed again is placed.
+//! placed, that a second round moves nothing, and that a topology that is taken away and placed again is placed. [`storm`] is what the locality of a
+//! placement is compared with.
 #![forbid(unsafe_code)]
+
+pub mod storm;
 
 use saetta_sdk::abi;
 use saetta_sdk::call::{Builtin, Instance, PlanArrays, RoundArgs, Services};

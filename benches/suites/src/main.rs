@@ -13,6 +13,7 @@ mod idle;
 mod parts;
 mod pipeline;
 mod recovery;
+mod scheduling;
 mod topologies;
 mod transport;
 mod transport_peers;
@@ -38,6 +39,11 @@ const SUITES: &[Suite] = &[
         name: "recovery",
         about: "a worker killed with -9: until its process is back, until it counts again",
         declare: recovery::declare,
+    },
+    Suite {
+        name: "scheduling",
+        about: "rounds of schedulers on recorded clusters, and what placements cost",
+        declare: scheduling::declare,
     },
 ];
 
