@@ -41,7 +41,7 @@ fn shapes() -> impl Strategy<Value = Shape> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(256))]
+    #![proptest_config(ProptestConfig::with_cases(96))]
     #[test]
     fn a_plan_fits_is_the_same_again_and_moves_nothing_later(
         nodes in prop::collection::vec((0u32..3, 1u32..5, 1u32..9, 1u32..12), 1..8),
