@@ -467,6 +467,7 @@ impl Core {
             if plan.unplaced > 0 {
                 notes.push(format!("{} of {} executors have no slot; free slots or add a supervisor", plan.unplaced, layout.n_executors()));
             }
+            notes.extend(plan.notes.iter().cloned());
             self.explain(id, Some(plan.how.clone()), notes);
             if let Some(assignment) = round::next_version(previous, assignment) {
                 actions.push(Action::Assign { topology: id.clone(), assignment: Box::new(assignment) });

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use saetta_model::Name;
 use saetta_model::config::Config;
-use saetta_sched_host::{Facts, SchedulerOptions};
+use saetta_sched_host::{Facts, Policy, SchedulerOptions};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -51,6 +51,7 @@ impl NimbusOptions {
             deadline: config.duration("scheduler.deadline.secs").unwrap_or(beside.deadline),
             memory_bytes: config.u32("scheduler.memory.mb").map_or(beside.memory_bytes, |mb| u64::from(mb) << 20),
             facts: Facts::from_config(config).map_err(NimbusError::Setting)?,
+            policy: Policy::from_config(config),
         };
         Ok(NimbusOptions {
             bind: text("nimbus.bind"),

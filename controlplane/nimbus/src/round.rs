@@ -69,7 +69,7 @@ pub fn check(
         }
     }
     let used: BTreeSet<&SlotId> = plan.slots.values().collect();
-    if used.len() > layout.workers_wanted as usize {
+    if used.len() > layout.workers_wanted as usize && !plan.any_workers {
         return Err(format!("it uses {} slots and the topology asked for {}", used.len(), layout.workers_wanted));
     }
     Ok(())
@@ -219,6 +219,8 @@ mod tests {
             cores: [(executors[0], 5), (executors[1], 9)].into(),
             how: How::Plugin("x".into()),
             unplaced: 0,
+            any_workers: false,
+            notes: Vec::new(),
         };
         let built = build(&record, &layout, &plan, &Assignment::default(), None, &supervisors, 7, &mut || 1);
         let placed: Vec<_> = built.assignment.workers[0].executors.iter().map(|e| (e.core, e.planned)).collect();

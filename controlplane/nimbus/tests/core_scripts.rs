@@ -350,7 +350,14 @@ impl World {
             }
             plans.push((
                 wanted.record.id.clone(),
-                TopologyPlan { slots, cores: BTreeMap::new(), how: How::Plugin("stand-in".into()), unplaced },
+                TopologyPlan {
+                    slots,
+                    cores: BTreeMap::new(),
+                    how: How::Plugin("stand-in".into()),
+                    unplaced,
+                    any_workers: false,
+                    notes: Vec::new(),
+                },
             ));
         }
         plans

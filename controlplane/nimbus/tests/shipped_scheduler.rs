@@ -2,29 +2,11 @@
 
 mod common;
 
-use common::{Client, binary, name, options, submission, supervisor, until};
+use common::{Client, binary, name, options, shipped, submission, supervisor, until};
 use saetta_nimbus::Nimbus;
-use saetta_sched_host::SchedulerOptions;
 use saetta_store::{MemoryCluster, MemoryStore, Store};
 use serde_json::json;
-use std::process::Command;
 use std::sync::Arc;
-
-/// The helper and the plugin are built by the ordinary build of the workspace; a test of this package alone has to ask for them.
-fn shipped() -> SchedulerOptions {
-    let options = SchedulerOptions::beside_exe().unwrap();
-    let profile = options.helper.parent().unwrap().file_name().unwrap().to_string_lossy().into_owned();
-    let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--quiet", "-p", "saetta-sched-host", "-p", "saetta-even"]);
-    if profile == "release" {
-        build.arg("--release");
-    }
-    // <target>/<profile>/deps/<this test>
-    let target = std::env::current_exe().unwrap().ancestors().nth(3).unwrap().to_path_buf();
-    let status = build.env("CARGO_TARGET_DIR", target).current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap();
-    assert!(status.success(), "the scheduler's helper and the plugin `even` do not build");
-    SchedulerOptions::beside_exe().unwrap()
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_submission_is_placed_by_the_shipped_plugin() {

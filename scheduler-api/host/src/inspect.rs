@@ -12,11 +12,17 @@ use std::io::Read;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Extensions that the helper has.
-pub const EXTENSIONS: &[&str] = &[abi::EXT_STATS];
-
 /// Largest plugin file that is read, in bytes; a larger one is refused.
 pub const FILE_BYTES_MAX: u64 = 256 << 20;
+
+/// Extensions this host has for plugins.
+pub const EXTENSIONS: &[&str] = &[abi::EXT_EXPLAIN, abi::EXT_STATS];
+
+/// Claim of a scheduler that keeps to what nodes have and chooses the number of workers itself: the validator then holds it to that.
+pub const CLAIM_RESOURCES: &str = "saetta.resources/1";
+
+/// Claim of a scheduler that keeps what topologies ask for of their workers and nodes; [`CLAIM_RESOURCES`] says that too.
+pub const CLAIM_CONSTRAINTS: &str = "saetta.constraints/1";
 
 /// What a plugin says of itself in its ELF note.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -62,6 +68,11 @@ pub struct Refused(pub String);
 
 /// Checks that it is no link, owner's rights, ELF header, exported symbol and manifest.
 pub fn inspect(path: &Path) -> Result<Manifest, Refused> {
+    inspect_bytes(&read(path)?).map_err(|what| Refused(format!("{}: {what}", path.display())))
+}
+
+/// The content of a file that is no link and that nobody else could have written.
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Refused> {
     let refuse = |what: String| Err(Refused(format!("{}: {what}", path.display())));
     let no_follow = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
     let mut file = match std::fs::OpenOptions::new().read(true).custom_flags(no_follow).open(path) {
@@ -93,11 +104,11 @@ pub fn inspect(path: &Path) -> Result<Manifest, Refused> {
     if let Err(e) = file.read_to_end(&mut bytes) {
         return refuse(e.to_string());
     }
-    inspect_bytes(&bytes).or_else(refuse)
+    Ok(bytes)
 }
 
-/// The same on the file's content.
-fn inspect_bytes(bytes: &[u8]) -> Result<Manifest, String> {
+/// Checks the content: ELF header, exported symbol and manifest.
+pub fn inspect_bytes(bytes: &[u8]) -> Result<Manifest, String> {
     let elf = ElfFile64::<LittleEndian>::parse(bytes).map_err(|e| format!("is not a 64-bit little-endian ELF file ({e})"))?;
     let header = elf.elf_header();
     let (machine, kind) = (header.e_machine(LittleEndian), header.e_type(LittleEndian));

@@ -1,5 +1,6 @@
 //! Where a scheduler comes from and what it may use.
 
+use crate::policy::Policy;
 use saetta_model::config::Config;
 use saetta_model::topology::{offer_milli, request_milli};
 use std::collections::BTreeMap;
@@ -25,6 +26,8 @@ pub struct SchedulerOptions {
     pub memory_bytes: u64,
     /// What schedulers are told of the cluster that no supervisor and no topology says.
     pub facts: Facts,
+    /// How it runs, what its plans are held to, what goes along.
+    pub policy: Policy,
 }
 
 /// The cluster's own settings that a scheduler looks at.
@@ -86,6 +89,7 @@ impl SchedulerOptions {
             deadline: Duration::from_secs(5),
             memory_bytes: 512 << 20,
             facts: Facts::default(),
+            policy: Policy::default(),
         })
     }
 
@@ -95,6 +99,6 @@ impl SchedulerOptions {
     }
 }
 
-fn plugin_file(name: &str) -> String {
+pub(crate) fn plugin_file(name: &str) -> String {
     format!("libsaetta_{name}.so")
 }

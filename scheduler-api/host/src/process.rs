@@ -4,8 +4,7 @@
 //! A helper is persistent; whoever gets a `Failure` drops it, which kills and reaps it.
 
 use crate::SchedulerOptions;
-use crate::pack::Packed;
-use crate::wire::{Kind, MESSAGE_BYTES, Message};
+use crate::wire::{Kind, MESSAGE_BYTES, Message, REASONS_MAX};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::net::{
@@ -13,7 +12,7 @@ use rustix::net::{
 };
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use saetta_sdk::abi;
-use saetta_sdk::call::RoundArgs;
+use saetta_sdk::call::{Reason, RoundArgs};
 use std::fs::File;
 use std::io::{self, IoSlice, Write};
 use std::mem::MaybeUninit;
@@ -70,6 +69,37 @@ pub enum Failure {
     /// It broke the protocol of the channel.
     #[error("its process sent bytes that are no message")]
     Nonsense,
+    /// It was not asked: see `breaker`.
+    #[error("{0}")]
+    NotAsked(String),
+}
+
+impl Failure {
+    /// What the plugin did to its process; the same cluster may do it again.
+    pub(crate) fn is_crash(&self) -> bool {
+        matches!(self, Failure::Died(_) | Failure::Deadline(_) | Failure::Nonsense)
+    }
+}
+
+/// One round as it goes to a plugin.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Question<'a> {
+    /// The snapshot.
+    pub(crate) bytes: &'a [u8],
+    /// Current slot of each executor.
+    pub(crate) before: &'a [u32],
+    pub(crate) n_topologies: usize,
+    pub(crate) args: RoundArgs,
+}
+
+impl Question<'_> {
+    /// The answer as it goes out: slots, outcomes, cores.
+    pub(crate) fn prefilled(&self) -> Vec<u32> {
+        let mut words = self.before.to_vec();
+        words.extend(std::iter::repeat_n(abi::OUT_KEEP, self.n_topologies));
+        words.extend(std::iter::repeat_n(abi::NONE, self.before.len()));
+        words
+    }
 }
 
 /// Starts processes from one thread that lives as long as the scheduler. A helper asks the kernel to be killed when its parent
@@ -127,12 +157,22 @@ pub struct Answer {
     pub core_of_exec: Vec<u32>,
 }
 
+impl Answer {
+    pub(crate) fn split(words: &[u32], n_execs: usize, n_topologies: usize) -> Self {
+        let (slot_of_exec, rest) = words.split_at(n_execs);
+        let (outcome, core_of_exec) = rest.split_at(n_topologies);
+        Answer { slot_of_exec: slot_of_exec.to_vec(), outcome: outcome.to_vec(), core_of_exec: core_of_exec.to_vec() }
+    }
+}
+
 /// A running helper.
 pub(crate) struct Helper {
     path: PathBuf,
     child: Child,
     pidfd: OwnedFd,
     socket: OwnedFd,
+    /// At most `REASONS_MAX`, of the current question.
+    reasons: Vec<Reason>,
 }
 
 impl Drop for Helper {
@@ -157,7 +197,9 @@ impl Helper {
         command.arg("--parent").arg(std::process::id().to_string());
         command.arg("--memory-bytes").arg(options.memory_bytes.to_string());
         match what {
-            What::Plugin { name, path } => command.arg("--name").arg(name).arg("--plugin").arg(absolute(path)),
+            What::Plugin { name, path } => {
+                command.arg("--name").arg(name).arg("--plugin").arg(absolute(path)).arg("--config").arg(&options.policy.config)
+            }
             What::BuiltinEven => command.arg("--builtin").arg("even"),
         };
         let child = spawner.spawn(command).map_err(|e| failed("starting it", e))?;
@@ -171,7 +213,7 @@ impl Helper {
                 return Err(failed("watching it by pidfd", e.into()));
             }
         };
-        let mut helper = Helper { path, child, pidfd, socket };
+        let mut helper = Helper { path, child, pidfd, socket, reasons: Vec::new() };
         let hello = helper.next(deadline, allowed, Kind::Hello)?;
         match hello.code {
             abi::OK => Ok(helper),
@@ -190,28 +232,45 @@ impl Helper {
     }
 
     /// Runs a round.
-    pub(crate) fn round(&mut self, packed: &Packed, args: RoundArgs, allowed: Duration) -> Result<Answer, Failure> {
+    pub(crate) fn round(&mut self, question: &Question<'_>, allowed: Duration) -> Result<Answer, Failure> {
+        let (n_execs, n_topologies) = (question.before.len(), question.n_topologies);
+        let prefilled = question.prefilled();
+        let message = Message { n_execs: n_execs as u32, n_topologies: n_topologies as u32, ..Message::new(Kind::Round, 0, "") };
+        let words = self.exchange(message, question, &prefilled, allowed)?;
+        Ok(Answer::split(&words, n_execs, n_topologies))
+    }
+
+    /// Lets a health stage judge: flags of the nodes in, flags out.
+    pub(crate) fn judge(&mut self, question: &Question<'_>, flags_of_node: &[u32], allowed: Duration) -> Result<Vec<u32>, Failure> {
+        let message = Message { n_execs: flags_of_node.len() as u32, ..Message::new(Kind::Judge, 0, "") };
+        self.exchange(message, question, flags_of_node, allowed)
+    }
+
+    /// Reasons the plugin gave since they were last taken. Empty unless the round asked for them.
+    pub(crate) fn take_reasons(&mut self) -> Vec<Reason> {
+        std::mem::take(&mut self.reasons)
+    }
+
+    /// Sends a question and waits for its result; what the helper wrote over `prefilled`.
+    fn exchange(&mut self, message: Message, question: &Question<'_>, prefilled: &[u32], allowed: Duration) -> Result<Vec<u32>, Failure> {
         let deadline = Instant::now() + allowed;
         let path = self.path.clone();
         let failed = |doing: &'static str| move |e: io::Error| Failure::Helper { path: path.clone(), what: format!("{doing}: {e}") };
-        let snapshot = sealed(&packed.bytes).map_err(failed.clone()("writing the snapshot"))?;
-        let (n_execs, n_topologies) = (packed.executors.len(), packed.topologies.len());
-        let mut prefilled: Vec<u8> = packed.slot_of_exec.iter().flat_map(|s| s.to_le_bytes()).collect();
-        prefilled.extend(std::iter::repeat_n(abi::OUT_KEEP.to_le_bytes(), n_topologies).flatten());
-        prefilled.extend(std::iter::repeat_n(abi::NONE.to_le_bytes(), n_execs).flatten());
+        let snapshot = sealed(question.bytes).map_err(failed.clone()("writing the snapshot"))?;
+        let prefilled: Vec<u8> = prefilled.iter().flat_map(|word| word.to_le_bytes()).collect();
         let answer = shared(&prefilled).map_err(failed.clone()("making room for the answer"))?;
-
+        let args = question.args;
         let message = Message {
             round_id: args.round_id,
             seed: args.seed,
             budget_ns: args.budget_ns,
-            snap_len: packed.bytes.len() as u64,
-            n_execs: n_execs as u32,
-            n_topologies: n_topologies as u32,
+            snap_len: question.bytes.len() as u64,
             reason: args.reason,
             max_moves: args.max_moves,
-            ..Message::new(Kind::Round, 0, "")
+            flags: args.flags,
+            ..message
         };
+        self.reasons.clear();
         let fds = [snapshot.as_fd(), answer.as_fd()];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -233,10 +292,7 @@ impl Helper {
         // Copied before anything looks at it: the helper could still write.
         let mut bytes = vec![0; prefilled.len()];
         answer.read_exact_at(&mut bytes, 0).map_err(failed("reading the answer"))?;
-        let words: Vec<u32> = bytes.chunks_exact(4).map(<u32 as abi::Field>::get).collect();
-        let (slot_of_exec, rest) = words.split_at(n_execs);
-        let (outcome, core_of_exec) = rest.split_at(n_topologies);
-        Ok(Answer { slot_of_exec: slot_of_exec.to_vec(), outcome: outcome.to_vec(), core_of_exec: core_of_exec.to_vec() })
+        Ok(bytes.chunks_exact(4).map(<u32 as abi::Field>::get).collect())
     }
 
     /// The next message of a kind; log lines on the way are passed on.
@@ -262,6 +318,11 @@ impl Helper {
                 Ok((_, n)) => match Message::decode(buf.get(..n).unwrap_or_default()) {
                     Some(message) if message.kind == kind => return Ok(message),
                     Some(message) if message.kind == Kind::Log => log(&message),
+                    Some(message) if message.kind == Kind::Reason => {
+                        if self.reasons.len() < REASONS_MAX as usize {
+                            self.reasons.push(message.to_reason());
+                        }
+                    }
                     _ => return Err(Failure::Nonsense),
                 },
                 Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
@@ -282,8 +343,12 @@ impl Helper {
 }
 
 fn log(message: &Message) {
-    let text = &message.text;
-    match message.code {
+    log_line(message.code, &message.text);
+}
+
+/// A line of a plugin, by its level.
+pub(crate) fn log_line(level: i32, text: &str) {
+    match level {
         abi::LOG_ERROR | abi::LOG_PLUGIN_BUG | abi::LOG_HOST_BUG => tracing::error!(target: "scheduler", "{text}"),
         abi::LOG_WARN => tracing::warn!(target: "scheduler", "{text}"),
         abi::LOG_INFO => tracing::info!(target: "scheduler", "{text}"),

@@ -5,9 +5,18 @@
 //! again as much where their processes have to be started; shorter deadlines than 5 s hold for the plugin's round only.
 
 use crate::SchedulerOptions;
-use crate::pack::{Clock, Packed, Places, pack};
-use crate::process::{Answer, Failure, Helper, START_DEADLINE_MIN, Spawner, What};
-use crate::validate::validate;
+use crate::accept::{Placing, accept, slots_of};
+use crate::block::mark_nodes;
+use crate::breaker::Gate;
+use crate::pack::{Clock, Packed, pack};
+use crate::process::{Answer, Failure, Question, START_DEADLINE_MIN, Spawner};
+use crate::record::{Record, Recorder, head_of};
+use crate::seat::Seat;
+use crate::shadow::Shadow;
+use crate::status::Status;
+use crate::validate::lint::{Flaps, lint};
+use crate::validate::{Refusal, Rules, validate};
+use crate::why::Decided;
 use saetta_model::assignment::Assignment;
 use saetta_model::beat::EdgeRate;
 use saetta_model::cluster::{SlotId, Supervisors};
@@ -16,8 +25,9 @@ use saetta_model::parallelism::{ExecutorId, Layout};
 use saetta_model::record::TopologyRecord;
 use saetta_sdk::abi;
 use saetta_sdk::call::RoundArgs;
-use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use saetta_sdk::snapshot::Snapshot;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// Why there is a round.
@@ -109,6 +119,10 @@ pub struct TopologyPlan {
     pub how: How,
     /// Executors without a slot.
     pub unplaced: u32,
+    /// The scheduler chose the number of workers itself, so it may be more than the topology asked for.
+    pub any_workers: bool,
+    /// What an operator should know: why executors have no slot, and what is odd about the plan.
+    pub notes: Vec<String>,
 }
 
 /// Result of a round, in the order of the input. By topology id (`TopologyRecord::id`).
@@ -120,27 +134,64 @@ pub struct RoundOutcome {
 
 /// Runs rounds. Keeps the helper processes between them; dropping it ends them.
 pub struct Scheduler {
-    options: SchedulerOptions,
+    pub(crate) options: SchedulerOptions,
     started: Instant,
-    helpers: Mutex<Helpers>,
+    /// Held during a round.
+    state: Mutex<State>,
+    pub(crate) shadow: Option<Shadow>,
+    /// As of the last round; never held for long.
+    pub(crate) status: Mutex<Status>,
 }
 
-struct Helpers {
-    spawner: Spawner,
-    /// `None` = not started yet, or ended after a failure.
-    plugin: Option<Helper>,
-    /// The linked-in even, in a process of its own.
-    fallback: Option<Helper>,
+/// What rounds leave behind.
+pub(crate) struct State {
+    pub(crate) spawner: Spawner,
+    pub(crate) plugin: Seat,
+    /// The linked-in even.
+    fallback: Seat,
+    /// Judges nodes before the others see them.
+    health: Option<Seat>,
+    flaps: Flaps,
+    /// The last round.
+    pub(crate) last: Option<Last>,
+}
+
+/// A decided round.
+pub(crate) struct Last {
+    pub(crate) at_ms: u64,
+    pub(crate) packed: Packed,
+    /// As the plugin was asked.
+    pub(crate) args: RoundArgs,
+    /// Slot of each executor after it.
+    pub(crate) after: Vec<u32>,
+    /// How each topology came to that, by its row.
+    pub(crate) how: Vec<How>,
+    pub(crate) rules: Rules,
+}
+
+/// What came of asking the plugin.
+struct Asked {
+    /// Its plan may be used.
+    answer: Result<Answer, Failure>,
+    verdicts: Vec<Result<(), Refusal>>,
+    rules: Rules,
+    took_us: u64,
 }
 
 impl Scheduler {
     /// Starts nothing yet: the first round does, and says what is missing.
     pub fn new(options: SchedulerOptions) -> Self {
-        Scheduler {
-            options,
-            started: Instant::now(),
-            helpers: Mutex::new(Helpers { spawner: Spawner::start(), plugin: None, fallback: None }),
-        }
+        let seat = |name: &String| Seat::plugin(name, options.dir.join(crate::options::plugin_file(name)));
+        let state = State {
+            spawner: Spawner::start(),
+            plugin: seat(&options.plugin),
+            fallback: Seat::builtin(),
+            health: options.policy.node_health.as_ref().map(seat),
+            flaps: Flaps::default(),
+            last: None,
+        };
+        let shadow = options.policy.shadow.as_ref().map(|name| Shadow::new(seat(name)));
+        Scheduler { status: Mutex::new(Status::new(&options)), state: Mutex::new(state), shadow, started: Instant::now(), options }
     }
 
     /// The options it was made with.
@@ -148,12 +199,22 @@ impl Scheduler {
         &self.options
     }
 
+    /// Waits for a round that runs.
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Milliseconds on the breaker's clock.
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.started.elapsed().as_millis() as u64
+    }
+
     /// Runs one round. Never fails: what goes wrong is in [`How`]. Blocks; the head of this file says how long.
     pub fn round(&self, input: &RoundInput<'_>) -> RoundOutcome {
         if input.topologies.is_empty() {
             return RoundOutcome { topologies: Vec::new() };
         }
-        let mut helpers = self.helpers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state();
         let clock = Clock {
             wall_ms: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as i64),
             monotonic_ns: self.started.elapsed().as_nanos() as u64,
@@ -161,121 +222,260 @@ impl Scheduler {
         let facts = &self.options.facts;
         let mut places: Vec<Placing> = input.topologies.iter().map(Placing::alive).collect();
         let n = places.len();
+        let mut packed = pack(input, &slots_of(&places), &vec![true; n], facts, clock);
+        let health = self.judge(&mut state, input, &mut packed);
 
-        let packed = pack(input, &slots_of(&places), &vec![true; n], facts, clock);
-        let plugin = &self.options.plugin;
-        let refused = match self.ask(&mut helpers, true, input, &packed, abi::NONE) {
-            Ok(answer) => {
-                accept(&packed, &answer, &mut places, false).map(|r| r.map(|rule| format!("plan of plugin {plugin} refused: {rule}")))
+        let name = state.plugin.name.clone();
+        let args = self.args(input, self.options.policy.max_moves);
+        let gate = state.plugin.breaker.gate(self.now_ms());
+        let asked = self.ask_plugin(&mut state, gate, args, &packed);
+        let refused = match (&asked.answer, gate) {
+            (Ok(answer), Gate::Run) => {
+                let refused = accept(&packed, answer, asked.verdicts.clone(), &mut places, false);
+                refused.into_iter().map(|r| r.map(|rule| format!("plan of plugin {name} refused: {rule}"))).collect()
             }
-            Err(failure) => Verdicts(vec![Some(format!("plugin {plugin}: {failure}")); n]),
+            (Ok(_), _) => vec![Some(format!("plugin {name}: quarantined; this trial went well, and its plan was not used")); n],
+            (Err(failure), _) => vec![Some(format!("plugin {name}: {failure}")); n],
         };
-        for why in refused.0.iter().flatten() {
-            tracing::warn!(plugin, round_id = input.round_id, why, "scheduler plugin failed for a topology");
+        for why in refused.iter().flatten().collect::<BTreeSet<_>>() {
+            tracing::warn!(plugin = name, round_id = input.round_id, why, "scheduler plugin failed for a topology");
         }
 
         // Keep what runs; even places what has no slot, and moves nothing.
-        let lacking: Vec<bool> = (0..n).map(|i| refused.0[i].is_some() && unplaced(&input.topologies[i], &places[i].slots) > 0).collect();
-        let mut fallback = vec![None; n];
-        if lacking.contains(&true) {
-            let packed = pack(input, &slots_of(&places), &lacking, facts, clock);
-            fallback = match self.ask(&mut helpers, false, input, &packed, 0) {
-                Ok(answer) => accept(&packed, &answer, &mut places, true).0,
-                Err(failure) => {
-                    tracing::error!(round_id = input.round_id, %failure, "the built-in scheduler failed; nothing new is placed");
-                    vec![Some(failure.to_string()); n]
-                }
-            };
-        }
+        let lacking: Vec<bool> = (0..n).map(|i| refused[i].is_some() && places[i].unplaced(&input.topologies[i]) > 0).collect();
+        let fallback =
+            if lacking.contains(&true) { self.fall_back(&mut state, input, &lacking, &mut places, clock) } else { vec![None; n] };
 
-        let topologies = input.topologies.iter().zip(places).enumerate().map(|(i, (topology, Placing { slots, cores }))| {
-            let how = match (&refused.0[i], &fallback[i]) {
-                (None, _) => How::Plugin(plugin.clone()),
+        let after = rows_of(&packed, &places);
+        let mut notes = self.notes(&mut state, &packed, &after, &asked, health.as_deref());
+        let row_of: BTreeMap<usize, usize> = packed.topologies.iter().enumerate().map(|(row, t)| (t.input_index, row)).collect();
+        let mut topologies = Vec::with_capacity(n);
+        let mut hows: Vec<How> = vec![How::Plugin(name.clone()); n];
+        for (i, (topology, placing)) in input.topologies.iter().zip(places).enumerate() {
+            let how = match (&refused[i], &fallback[i]) {
+                (None, _) => How::Plugin(name.clone()),
                 (Some(why), None) if lacking[i] => How::Fallback { why: why.clone() },
                 (Some(why), None) => How::Kept { why: why.clone() },
                 (Some(why), Some(failure)) => How::Kept { why: format!("{why}; fallback: {failure}") },
             };
-            (topology.record.id.clone(), TopologyPlan { unplaced: unplaced(topology, &slots), slots, cores, how })
-        });
-        RoundOutcome { topologies: topologies.collect() }
+            hows[row_of[&i]] = how.clone();
+            let plan = TopologyPlan {
+                unplaced: placing.unplaced(topology),
+                any_workers: asked.rules.resources && refused[i].is_none(),
+                notes: std::mem::take(&mut notes[row_of[&i]]),
+                slots: placing.slots,
+                cores: placing.cores,
+                how,
+            };
+            topologies.push((topology.record.id.clone(), plan));
+        }
+        let last = Last { at_ms: clock.wall_ms.max(0) as u64, packed, args, after, how: hows, rules: asked.rules };
+        self.remember(&mut state, last, asked, health);
+        RoundOutcome { topologies }
     }
 
-    /// Runs the round in the plugin's helper, or in the fallback's. A helper that failed is ended and started anew next time.
-    fn ask(&self, helpers: &mut Helpers, plugin: bool, input: &RoundInput<'_>, packed: &Packed, max_moves: u32) -> Result<Answer, Failure> {
-        let Helpers { spawner, plugin: plugin_helper, fallback } = helpers;
-        let deadline = self.options.deadline;
-        let (place, what, allowed) = if plugin {
-            (plugin_helper, What::Plugin { name: self.options.plugin.clone(), path: self.options.plugin_path() }, deadline)
-        } else {
-            (fallback, What::BuiltinEven, deadline.max(START_DEADLINE_MIN))
+    fn args(&self, input: &RoundInput<'_>, max_moves: u32) -> RoundArgs {
+        let flags = if self.options.policy.may_preempt { abi::ROUND_MAY_PREEMPT } else { 0 };
+        let budget_ns = self.options.deadline.as_nanos().min(u128::from(u64::MAX)) as u64;
+        RoundArgs { reason: input.reason.code(), round_id: input.round_id, seed: input.seed, max_moves, flags, budget_ns }
+    }
+
+    /// The health stage, if there is one: marks nodes in the snapshot. Returns what went wrong; then nothing is marked.
+    fn judge(&self, state: &mut State, input: &RoundInput<'_>, packed: &mut Packed) -> Option<String> {
+        let State { spawner, health, .. } = state;
+        let seat = health.as_mut()?;
+        let now_ms = self.now_ms();
+        if let Gate::Wait { ms } = seat.breaker.gate(now_ms) {
+            return Some(quarantined(seat, ms).to_string());
+        }
+        let flags: Vec<u32> = view(packed).nodes().iter().map(|n| n.flags).collect();
+        let question = Question {
+            bytes: &packed.bytes,
+            before: &packed.slot_of_exec,
+            n_topologies: packed.topologies.len(),
+            args: self.args(input, 0),
         };
-        let mut helper = match place.take() {
-            Some(helper) if helper.is_alive() => helper,
-            _ => Helper::start(spawner, &self.options, &what)?,
-        };
-        let budget_ns = allowed.as_nanos().min(u128::from(u64::MAX)) as u64;
-        let args = RoundArgs { reason: input.reason.code(), round_id: input.round_id, seed: input.seed, max_moves, flags: 0, budget_ns };
-        let answer = helper.round(packed, args, allowed)?;
-        *place = Some(helper);
-        Ok(answer)
-    }
-}
-
-/// Per topology of the input: `None` = accepted, else why not.
-struct Verdicts(Vec<Option<String>>);
-
-impl Verdicts {
-    fn map(self, f: impl Fn(Option<String>) -> Option<String>) -> Self {
-        Verdicts(self.0.into_iter().map(f).collect())
-    }
-}
-
-/// Validates an answer and moves what is accepted into `places`. With `cores_stay`, who stays in its slot stays on the core it was put on.
-fn accept(packed: &Packed, answer: &Answer, places: &mut [Placing], cores_stay: bool) -> Verdicts {
-    let mut refused = vec![None; places.len()];
-    for (row, (topology, verdict)) in packed.topologies.iter().zip(validate(packed, answer)).enumerate() {
-        match verdict {
-            Ok(()) if answer.outcome[row] == abi::OUT_KEEP => {}
-            Ok(()) => {
-                let placed = || topology.executors.clone().filter(|e| answer.slot_of_exec[*e] != abi::NONE);
-                let slot = |e: usize| (packed.executors[e], packed.slots[answer.slot_of_exec[e] as usize].id.clone());
-                let core = |e: usize| Some((packed.executors[e], *packed.cores.get(answer.core_of_exec[e] as usize)?));
-                let next = Placing { slots: placed().map(slot).collect(), cores: placed().filter_map(core).collect() };
-                let before = std::mem::replace(&mut places[topology.input_index], next);
-                if cores_stay {
-                    let Placing { slots, cores } = &mut places[topology.input_index];
-                    cores.extend(before.cores.into_iter().filter(|(id, _)| slots.get(id) == before.slots.get(id)));
-                }
+        match seat.judge(spawner, &self.options, &question, &flags) {
+            Ok(flags) => {
+                seat.breaker.succeeded(now_ms);
+                mark_nodes(&mut packed.bytes, &flags);
+                None
             }
-            Err(rule) => refused[topology.input_index] = Some(rule),
+            Err(failure) => {
+                let why = format!("health stage {}: {failure}", seat.name);
+                note_failure(seat, now_ms, &failure);
+                tracing::warn!(stage = seat.name, round_id = input.round_id, why, "nodes were not judged in this round");
+                Some(why)
+            }
         }
     }
-    Verdicts(refused)
-}
 
-/// Where the executors of a topology are, as far as it is decided.
-struct Placing {
-    slots: Places,
-    /// Of those that a scheduler put on a core.
-    cores: BTreeMap<ExecutorId, u32>,
-}
+    /// Asks the plugin, unless it is quarantined, checks what it says, and tells its breaker.
+    fn ask_plugin(&self, state: &mut State, gate: Gate, args: RoundArgs, packed: &Packed) -> Asked {
+        let State { spawner, plugin, .. } = state;
+        let began = Instant::now();
+        let args = if gate == Gate::Probe { RoundArgs { reason: abi::REASON_SHADOW, ..args } } else { args };
+        let question = question(packed, args);
+        let answer = match gate {
+            Gate::Wait { ms } => Err(quarantined(plugin, ms)),
+            Gate::Run | Gate::Probe => plugin.ask(spawner, &self.options, &question, self.options.deadline).map(|(answer, _)| answer),
+        };
+        let took_us = began.elapsed().as_micros() as u64;
+        let rules = self.options.policy.rules(plugin.loaded.as_ref().map(|l| &l.manifest));
+        let now_ms = self.now_ms();
+        let mut verdicts = Vec::new();
+        match &answer {
+            Ok(answer) => {
+                verdicts = validate(&view(packed), answer, &rules);
+                match verdicts.iter().map(|v| v.as_ref().err()).collect::<Option<Vec<_>>>() {
+                    // Nothing at all could be used of it.
+                    Some(all) => {
+                        let why = all.first().map(|r| format!("plan refused: {r}")).unwrap_or_default();
+                        if plugin.breaker.failed(now_ms, &why) {
+                            tell_opened(plugin);
+                        }
+                    }
+                    None => plugin.breaker.succeeded(now_ms),
+                }
+            }
+            Err(failure) => note_failure(plugin, now_ms, failure),
+        }
+        Asked { answer, verdicts, rules, took_us }
+    }
 
-impl Placing {
-    /// As it runs now.
-    fn alive(topology: &RoundTopology<'_>) -> Self {
-        let mut current = topology.current.slots();
-        let slots: Places = topology.layout.executors().filter_map(|(_, id)| current.remove(&id).map(|slot| (id, slot))).collect();
-        let planned = topology.current.workers.iter().flat_map(|w| &w.executors).filter(|e| e.planned && slots.contains_key(&e.id));
-        Placing { cores: planned.map(|e| (e.id, e.core)).collect(), slots }
+    /// The built-in even for executors without a slot. Per topology what went wrong.
+    fn fall_back(
+        &self,
+        state: &mut State,
+        input: &RoundInput<'_>,
+        lacking: &[bool],
+        places: &mut [Placing],
+        clock: Clock,
+    ) -> Vec<Option<String>> {
+        let State { spawner, fallback, .. } = state;
+        let packed = pack(input, &slots_of(places), lacking, &self.options.facts, clock);
+        let allowed = self.options.deadline.max(START_DEADLINE_MIN);
+        let rules = Rules { max_moves: 0, ..Rules::default() };
+        let args = RoundArgs { budget_ns: allowed.as_nanos() as u64, flags: 0, ..self.args(input, 0) };
+        match fallback.ask(spawner, &self.options, &question(&packed, args), allowed) {
+            Ok((answer, _)) => accept(&packed, &answer, validate(&view(&packed), &answer, &rules), places, true),
+            Err(failure) => {
+                tracing::error!(round_id = input.round_id, %failure, "the built-in scheduler failed; nothing new is placed");
+                vec![Some(failure.to_string()); places.len()]
+            }
+        }
+    }
+
+    /// What there is to say of each topology, by its row.
+    fn notes(&self, state: &mut State, packed: &Packed, after: &[u32], asked: &Asked, health: Option<&str>) -> Vec<Vec<String>> {
+        let snapshot = view(packed);
+        let n = packed.topologies.len();
+        let resources = asked.rules.resources;
+        let mut notes = vec![Vec::new(); n];
+        if asked.answer.is_ok() {
+            let odd = lint(&snapshot, after, &asked.rules);
+            for (t, odd) in odd.into_iter().enumerate().filter(|(t, _)| asked.verdicts.get(*t).is_some_and(Result::is_ok)) {
+                notes[t].extend(odd);
+            }
+        }
+        if after.contains(&abi::NONE) {
+            let decided = Decided::new(&snapshot, after, resources);
+            for (t, notes) in notes.iter_mut().enumerate() {
+                notes.extend(decided.lines(t));
+            }
+        }
+        let topologies: Vec<abi::TopologyRow> = snapshot.topologies().iter().collect();
+        let id = |t: usize| snapshot.text(topologies[t].id);
+        let moved = |e: usize| {
+            let before = packed.slot_of_exec[e];
+            before != abi::NONE && before != after[e] && packed.slots[before as usize].assignable
+        };
+        let movers = packed.topologies.iter().enumerate().flat_map(|(t, row)| row.executors.clone().map(move |e| (t, e)));
+        let moved: BTreeSet<(String, u32)> =
+            movers.filter(|(_, e)| moved(*e)).map(|(t, e)| (id(t).to_owned(), packed.executors[e].first)).collect();
+        let flapping = state.flaps.round(moved);
+        for (t, notes) in notes.iter_mut().enumerate() {
+            if let Some(n) = flapping.get(id(t)) {
+                notes.push(format!("V12: {n} executors moved in three of the last five rounds"));
+            }
+            notes.extend(health.map(str::to_owned));
+        }
+        notes
+    }
+
+    /// Recorder, shadow, status.
+    fn remember(&self, state: &mut State, last: Last, asked: Asked, health: Option<String>) {
+        let policy = &self.options.policy;
+        let loaded = state.plugin.loaded.clone();
+        let failure = asked.answer.as_ref().err().map(ToString::to_string).unwrap_or_default();
+        if let Some(dir) = &policy.rounds {
+            let mut head = head_of(last.args, &asked.rules);
+            head.at_ms = last.at_ms;
+            head.plugin.clone_from(&state.plugin.name);
+            head.config.clone_from(&policy.config);
+            head.took_us = asked.took_us;
+            head.failure.clone_from(&failure);
+            head.verdicts = asked.verdicts.iter().map(|v| v.as_ref().err().map(ToString::to_string).unwrap_or_default()).collect();
+            if let Some(loaded) = &loaded {
+                head.sha256.clone_from(&loaded.sha256);
+                head.id = format!("{} {}", loaded.manifest.id, loaded.manifest.version);
+            }
+            let record = Record { head, snapshot: last.packed.bytes.clone(), answer: asked.answer.ok() };
+            if let Err(e) = Recorder::new(dir.clone(), policy.rounds_bytes_max).keep(&record) {
+                tracing::warn!(error = %e, "the round was not recorded");
+            }
+        }
+        if let Some(shadow) = &self.shadow {
+            shadow.follow(&self.options, &last, self.now_ms());
+        }
+        let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
+        status.after_round(&state.plugin, self.now_ms(), &last, asked.took_us, failure, health);
+        drop(status);
+        state.last = Some(last);
     }
 }
 
-fn slots_of(places: &[Placing]) -> Vec<Places> {
-    places.iter().map(|p| p.slots.clone()).collect()
+fn question(packed: &Packed, args: RoundArgs) -> Question<'_> {
+    Question { bytes: &packed.bytes, before: &packed.slot_of_exec, n_topologies: packed.topologies.len(), args }
 }
 
-fn unplaced(topology: &RoundTopology<'_>, places: &Places) -> u32 {
-    topology.layout.n_executors() - places.len() as u32
+/// The packed cluster for readers.
+pub(crate) fn view(packed: &Packed) -> Snapshot<'_> {
+    Snapshot::new(&packed.bytes).expect("`pack` keeps the layout rules")
+}
+
+/// Final places as rows of the slot table, in the order of the executors.
+fn rows_of(packed: &Packed, places: &[Placing]) -> Vec<u32> {
+    let rows: BTreeMap<&SlotId, u32> = packed.slots.iter().enumerate().map(|(row, slot)| (&slot.id, row as u32)).collect();
+    let mut after = vec![abi::NONE; packed.executors.len()];
+    for topology in &packed.topologies {
+        let slots = &places[topology.input_index].slots;
+        for e in topology.executors.clone() {
+            after[e] = slots.get(&packed.executors[e]).map_or(abi::NONE, |slot| rows[slot]);
+        }
+    }
+    after
+}
+
+fn quarantined(seat: &Seat, ms: u64) -> Failure {
+    let why = seat.breaker.why_open().unwrap_or_default();
+    Failure::NotAsked(format!(
+        "quarantined after too many failed rounds, the last one: {why}; it is tried again in {} s",
+        ms.div_ceil(1000)
+    ))
+}
+
+/// Counts a failure that is the plugin's.
+pub(crate) fn note_failure(seat: &mut Seat, now_ms: u64, failure: &Failure) {
+    let its_own = !matches!(failure, Failure::NotAsked(_) | Failure::Helper { .. });
+    if its_own && seat.breaker.failed(now_ms, &failure.to_string()) {
+        tell_opened(seat);
+    }
+}
+
+fn tell_opened(seat: &Seat) {
+    let why = seat.breaker.why_open().unwrap_or_default();
+    tracing::error!(plugin = seat.name, why, "scheduler plugin quarantined; the built-in even places until it is well again");
 }
 
 const _: () = {

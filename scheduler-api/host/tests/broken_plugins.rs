@@ -11,54 +11,6 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// A C plugin whose `schedule` has this body.
-fn c_plugin(dir: &Path, name: &str, globals: &str, body: &str) {
-    let source = format!(
-        r#"
-#include "saetta_sched.h"
-#include <errno.h>
-#include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
-SAETTA_MANIFEST("{{\"id\":\"{name}\",\"version\":\"1\",\"abi\":{{\"major\":1,\"minor\":0,\"min_host_minor\":0}}}}");
-static const saetta_host *the_host;
-{globals}
-static int32_t say(saetta_err *err, int32_t code, const char *text) {{
-    uint64_t n = strlen(text);
-    if (n > err->cap) n = err->cap;
-    memcpy(err->buf, text, n);
-    err->len = n;
-    return code;
-}}
-static int32_t create(const saetta_create *args, void **instance, saetta_err *err) {{
-    (void)args; (void)err; (void)say; *instance = (void *)1; return SAETTA_OK;
-}}
-static void destroy(void *instance) {{ (void)instance; }}
-static int32_t schedule(void *instance, const saetta_round *round, saetta_plan *plan, saetta_err *err) {{
-    (void)instance; (void)round; (void)plan; (void)err;
-    {body}
-}}
-int32_t saetta_scheduler_v1(const saetta_host *host, saetta_plugin *plugin) {{
-    the_host = host; (void)the_host;
-    if (plugin->struct_size < sizeof(saetta_plugin)) return SAETTA_E_UNSUPPORTED;
-    plugin->abi_major = SAETTA_ABI_MAJOR;
-    plugin->abi_minor = SAETTA_ABI_MINOR;
-    plugin->create = create; plugin->destroy = destroy; plugin->schedule = schedule;
-    return SAETTA_OK;
-}}
-"#
-    );
-    let file = dir.join(format!("{name}.c"));
-    std::fs::write(&file, source).unwrap();
-    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../include");
-    let mut cc = Command::new("cc");
-    cc.args(["-std=gnu11", "-shared", "-fPIC", "-I"]).arg(include).arg(&file).arg("-o").arg(dir.join(format!("libsaetta_{name}.so")));
-    let out = cc.output().expect("cc, which Rust links with");
-    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-}
-
 /// Runs a round of two topologies with this plugin: `old` runs in s1:6700, `new` has no place. Both must come out right
 /// whatever the plugin does; returns both plans.
 fn round_of(options: SchedulerOptions) -> (TopologyPlan, TopologyPlan) {
@@ -338,18 +290,6 @@ fn process(pid: u32) -> Option<(char, u32)> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut after_name = stat.rsplit_once(')')?.1.split_whitespace();
     Some((after_name.next()?.chars().next()?, after_name.next()?.parse().ok()?))
-}
-
-/// Polls until it is so, at most 20 s.
-fn wait_for<T>(what: &str, mut f: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    loop {
-        if let Some(value) = f() {
-            return value;
-        }
-        assert!(Instant::now() < deadline, "waited 20 s for {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 #[test]

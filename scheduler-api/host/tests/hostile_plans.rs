@@ -5,9 +5,10 @@ mod common;
 use common::*;
 use proptest::prelude::*;
 use saetta_sched_host::pack::{Clock, Packed, Places, pack};
-use saetta_sched_host::validate::validate;
+use saetta_sched_host::validate::{Refusal, Rules};
 use saetta_sched_host::{Answer, Facts};
 use saetta_sdk::abi;
+use saetta_sdk::snapshot::Snapshot;
 use std::collections::BTreeMap;
 
 // The slot table: a node without a known address sorts first.
@@ -30,6 +31,13 @@ fn packed() -> Packed {
         let t2: Places = [(input.topologies[2].layout.executors().next().unwrap().1, slot("gone", 9))].into();
         pack(input, &[t0, Places::new(), t2], &[true, true, true], &Facts::default(), Clock::default())
     })
+}
+
+/// Verdicts as they are told.
+fn validate(packed: &Packed, answer: &Answer) -> Vec<Result<(), String>> {
+    let snapshot = Snapshot::new(&packed.bytes).unwrap();
+    let verdicts = saetta_sched_host::validate::validate(&snapshot, answer, &Rules::default());
+    verdicts.into_iter().map(|v| v.map_err(|why: Refusal| why.to_string())).collect()
 }
 
 /// An answer that says nothing of cores.

@@ -6,7 +6,7 @@ use saetta_model::topology::{ComponentKind, ComponentSpec, Format, Grouping, Inp
 use saetta_model::{Name, SupervisorInfo, TopologySpec};
 use saetta_nimbus::round::PlacementEngine;
 use saetta_nimbus::{Nimbus, NimbusHandle, NimbusOptions};
-use saetta_sched_host::{Facts, How, RoundInput, RoundOutcome, SchedulerOptions, TopologyPlan};
+use saetta_sched_host::{Facts, How, Policy, RoundInput, RoundOutcome, SchedulerOptions, TopologyPlan};
 use saetta_store::Store;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,7 +52,17 @@ impl PlacementEngine for Plain {
             for (i, e) in missing.into_iter().enumerate().filter(|_| !mine.is_empty()) {
                 slots.insert(e, mine[i % mine.len()].clone());
             }
-            (t.record.id.clone(), TopologyPlan { slots, cores: BTreeMap::new(), how: How::Plugin("plain".into()), unplaced })
+            (
+                t.record.id.clone(),
+                TopologyPlan {
+                    slots,
+                    cores: BTreeMap::new(),
+                    how: How::Plugin("plain".into()),
+                    unplaced,
+                    any_workers: false,
+                    notes: Vec::new(),
+                },
+            )
         });
         RoundOutcome { topologies: topologies.collect() }
     }
@@ -73,6 +83,7 @@ pub(crate) fn options(dir: &Path) -> NimbusOptions {
             helper: dir.into(),
             deadline: Duration::from_secs(1),
             memory_bytes: 0,
+            policy: Policy::default(),
         },
         probe: None,
     }
@@ -171,4 +182,20 @@ impl Client {
         assert!(status == 200 || status == 201, "{status} {answer}");
         sha256
     }
+}
+
+/// The helper and the plugin are built by the ordinary build of the workspace; a test of this package alone has to ask for them.
+pub(crate) fn shipped() -> SchedulerOptions {
+    let options = SchedulerOptions::beside_exe().unwrap();
+    let profile = options.helper.parent().unwrap().file_name().unwrap().to_string_lossy().into_owned();
+    let mut build = std::process::Command::new(env!("CARGO"));
+    build.args(["build", "--quiet", "-p", "saetta-sched-host", "-p", "saetta-even"]);
+    if profile == "release" {
+        build.arg("--release");
+    }
+    // <target>/<profile>/deps/<this test>
+    let target = std::env::current_exe().unwrap().ancestors().nth(3).unwrap().to_path_buf();
+    let status = build.env("CARGO_TARGET_DIR", target).current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap();
+    assert!(status.success(), "the scheduler's helper and the plugin `even` do not build");
+    SchedulerOptions::beside_exe().unwrap()
 }

@@ -7,7 +7,7 @@ use saetta_sdk::call::{Builtin, Instance, Services};
 use std::path::Path;
 
 /// The file has passed `inspect`. The outer error is the loader's, the inner one the plugin's.
-pub(super) fn load(path: &Path, name: &str, services: Services) -> Result<Result<Instance, PluginError>, libloading::Error> {
+pub(crate) fn load(path: &Path, name: &str, config: &str, services: Services) -> Result<Result<Instance, PluginError>, libloading::Error> {
     // NEED: a plugin is foreign code.
     // SAFETY: nothing can make foreign constructors safe; that is why this process has limits, a filter, and a parent that outlives it.
     // The symbol's type is the ABI's; `inspect` has seen that it exists and that the manifest's major version is ours.
@@ -15,7 +15,7 @@ pub(super) fn load(path: &Path, name: &str, services: Services) -> Result<Result
         let library = Library::open(Some(path), RTLD_NOW | RTLD_LOCAL)?;
         let entry = *library.get::<abi::EntryFn>(abi::ENTRY_SYMBOL.as_bytes())?;
         std::mem::forget(library);
-        Ok(Instance::new(entry, name, "{}", services))
+        Ok(Instance::new(entry, name, config, services))
     }
 }
 

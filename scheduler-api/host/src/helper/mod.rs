@@ -8,24 +8,24 @@ pub(crate) mod check;
 mod filters;
 mod limits;
 #[expect(unsafe_code, reason = "dlopen runs foreign code, and its symbol is called as a function")]
-mod load;
+pub(crate) mod load;
 #[expect(unsafe_code, reason = "maps the snapshot and the answer, closes inherited descriptors")]
 mod sys;
 
 use crate::inspect::inspect;
-use crate::wire::{Kind, LOG_LINES_MAX, MESSAGE_BYTES, Message};
+use crate::wire::{Kind, LOG_LINES_MAX, MESSAGE_BYTES, Message, REASONS_MAX};
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recvmsg, send};
 use saetta_model::beat::RATE_WINDOW_S;
 use saetta_sdk::abi;
-use saetta_sdk::call::{Instance, PlanArrays, RoundArgs, Services};
+use saetta_sdk::call::{Instance, PlanArrays, Reason, RoundArgs, Services};
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// What the command line says. Written by `process::Helper::start` only.
 struct Args {
@@ -33,6 +33,8 @@ struct Args {
     memory_bytes: u64,
     /// `None` = the linked-in even.
     plugin: Option<(String, PathBuf)>,
+    /// Configuration of the plugin, JSON.
+    config: String,
 }
 
 /// The life of a helper. The arguments are an agreement between two parts of one build, not an interface for people.
@@ -62,12 +64,14 @@ pub fn main(args: impl Iterator<Item = String>) -> ExitCode {
 
 fn parse(mut args: impl Iterator<Item = String>) -> Option<Args> {
     let (mut parent_pid, mut memory_bytes, mut name, mut plugin, mut builtin) = (None, None, None, None, false);
+    let mut config = "{}".to_owned();
     while let Some(key) = args.next() {
         let value = args.next()?;
         match key.as_str() {
             "--parent" => parent_pid = value.parse().ok(),
             "--memory-bytes" => memory_bytes = value.parse().ok(),
             "--name" => name = Some(value),
+            "--config" => config = value,
             "--plugin" => plugin = Some(PathBuf::from(value)),
             "--builtin" if value == "even" => builtin = true,
             _ => return None,
@@ -78,11 +82,21 @@ fn parse(mut args: impl Iterator<Item = String>) -> Option<Args> {
         (None, None, true) => None,
         _ => return None,
     };
-    Some(Args { parent_pid: parent_pid?, memory_bytes: memory_bytes?, plugin })
+    Some(Args { parent_pid: parent_pid?, memory_bytes: memory_bytes?, plugin, config })
 }
 
-/// Log lines of the current round that were passed on or dropped.
-type Lines = Arc<AtomicU32>;
+/// What the plugin said in the current round.
+#[derive(Default)]
+struct Said {
+    /// Log lines passed on or dropped.
+    log: AtomicU32,
+    /// Reasons passed on or dropped.
+    reasons: AtomicU32,
+    /// The round asked for reasons.
+    wanted: AtomicBool,
+}
+
+type Lines = Arc<Said>;
 
 /// From a fresh process to an instance behind both filters. The third value says which containment is missing.
 fn prepare(args: &Args) -> Result<(Instance, Lines, Option<String>), (i32, String)> {
@@ -90,21 +104,27 @@ fn prepare(args: &Args) -> Result<(Instance, Lines, Option<String>), (i32, Strin
     limits::apply(args.parent_pid, args.memory_bytes).map_err(|what| (abi::E_INTERNAL, what))?;
     let mut partial = filters::before_load().err();
     let lines = Lines::default();
-    let mut services = {
-        let lines = lines.clone();
-        Services::new(move |level, text| {
+    let services = {
+        let (lines, reasons) = (lines.clone(), lines.clone());
+        let log = move |level: i32, text: &str| {
             // Relaxed: a count, nothing is published by it.
-            if lines.fetch_add(1, Ordering::Relaxed) < LOG_LINES_MAX {
+            if lines.log.fetch_add(1, Ordering::Relaxed) < LOG_LINES_MAX {
                 let _ = say(&Message::new(Kind::Log, level, text));
             }
-        })
+        };
+        let explain = move |reason: &Reason| {
+            // Relaxed: as above.
+            if reasons.wanted.load(Ordering::Relaxed) && reasons.reasons.fetch_add(1, Ordering::Relaxed) < REASONS_MAX {
+                let _ = say(&Message::of_reason(reason));
+            }
+        };
+        Services { explain: Some(Box::new(explain)), stats_window_s: Some(RATE_WINDOW_S), ..Services::new(log) }
     };
-    services.stats_window_s = Some(RATE_WINDOW_S);
     let instance = match &args.plugin {
         None => Instance::builtin(saetta_even::BUILTIN, "{}", services),
         Some((name, path)) => {
             inspect(path).map_err(|e| (abi::E_UNSUPPORTED, e.to_string()))?;
-            load::load(path, name, services).map_err(|e| (abi::E_UNSUPPORTED, format!("{}: {e}", path.display())))?
+            load::load(path, name, &args.config, services).map_err(|e| (abi::E_UNSUPPORTED, format!("{}: {e}", path.display())))?
         }
     };
     let instance = instance.map_err(|e| (e.code, format!("its constructor failed: {e}")))?;
@@ -114,7 +134,7 @@ fn prepare(args: &Args) -> Result<(Instance, Lines, Option<String>), (i32, Strin
     Ok((instance, lines, partial))
 }
 
-fn serve(mut instance: Instance, lines: &AtomicU32) -> ExitCode {
+fn serve(mut instance: Instance, lines: &Said) -> ExitCode {
     loop {
         let (message, fds) = match hear() {
             Ok(Some(heard)) => heard,
@@ -122,8 +142,14 @@ fn serve(mut instance: Instance, lines: &AtomicU32) -> ExitCode {
             Err(_) => return ExitCode::FAILURE,
         };
         let [snapshot, answer] = fds;
-        let result = round(&mut instance, &message, &snapshot, &answer);
-        let total = lines.swap(0, Ordering::Relaxed);
+        // Relaxed: set and read by this thread, or by one that the plugin started in between.
+        lines.wanted.store(message.flags & abi::ROUND_EXPLAIN != 0, Ordering::Relaxed);
+        lines.reasons.store(0, Ordering::Relaxed);
+        let result = match message.kind {
+            Kind::Judge => judge(&mut instance, &message, &snapshot, &answer),
+            _ => round(&mut instance, &message, &snapshot, &answer),
+        };
+        let total = lines.log.swap(0, Ordering::Relaxed);
         if total > LOG_LINES_MAX {
             let text = format!("{} more log lines of this round were dropped", total - LOG_LINES_MAX);
             let _ = say(&Message::new(Kind::Log, abi::LOG_WARN, &text));
@@ -142,9 +168,25 @@ fn round(instance: &mut Instance, m: &Message, snapshot: &OwnedFd, answer: &Owne
     let mut answer = sys::WriteMap::new(answer, 2 * n_execs + n_topologies).map_err(mapping)?;
     let (slot_of_exec, rest) = answer.words().split_at_mut(n_execs);
     let (outcome, core_of_exec) = rest.split_at_mut(n_topologies);
-    let args = RoundArgs { reason: m.reason, round_id: m.round_id, seed: m.seed, max_moves: m.max_moves, flags: 0, budget_ns: m.budget_ns };
+    let args = args_of(m);
     let plan = PlanArrays { slot_of_exec, outcome, core_of_exec: Some(core_of_exec) };
     instance.schedule(args, snapshot.bytes(), plan).map_err(|e| (e.code, e.text))
+}
+
+/// A health stage's round: the flags of the nodes.
+fn judge(instance: &mut Instance, m: &Message, snapshot: &OwnedFd, answer: &OwnedFd) -> Result<bool, (i32, String)> {
+    let mapping = |e: Errno| (abi::E_INTERNAL, format!("mapping the round's memory: {e}"));
+    let snapshot = sys::ReadMap::new(snapshot, m.snap_len as usize).map_err(mapping)?;
+    let mut answer = sys::WriteMap::new(answer, m.n_execs as usize).map_err(mapping)?;
+    match instance.judge(args_of(m), snapshot.bytes(), answer.words()) {
+        Some(judged) => judged.map_err(|e| (e.code, e.text)),
+        None => Err((abi::E_UNSUPPORTED, format!("it judges no nodes: it has no {}", abi::EXT_NODE_HEALTH))),
+    }
+}
+
+fn args_of(m: &Message) -> RoundArgs {
+    let Message { reason, round_id, seed, max_moves, flags, budget_ns, .. } = *m;
+    RoundArgs { reason, round_id, seed, max_moves, flags, budget_ns }
 }
 
 fn say(message: &Message) -> Result<(), Errno> {
@@ -179,7 +221,7 @@ fn hear() -> Result<Option<(Message, [OwnedFd; 2])>, Errno> {
         }
     }
     match (Message::decode(&buf[..n]), <[OwnedFd; 2]>::try_from(fds)) {
-        (Some(message), Ok(fds)) if message.kind == Kind::Round => Ok(Some((message, fds))),
+        (Some(message), Ok(fds)) if matches!(message.kind, Kind::Round | Kind::Judge) => Ok(Some((message, fds))),
         _ => Err(Errno::PROTO),
     }
 }

@@ -8,10 +8,11 @@ use saetta_model::name::Name;
 use saetta_model::parallelism::{ExecutorId, Layout};
 use saetta_model::record::{TopologyRecord, TopologyState};
 use saetta_model::topology::{ComponentKind, ComponentSpec, Format, Grouping, InputSpec, Resources, StreamSpec, TopologySpec};
-use saetta_sched_host::{Facts, Reason, RoundInput, RoundTopology, SchedulerOptions, TopologyPlan};
+use saetta_sched_host::{Facts, Policy, Reason, RoundInput, RoundTopology, SchedulerOptions, TopologyPlan};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::process::Command;
+use std::time::{Duration, Instant};
 
 pub(crate) fn name(text: &str) -> Name {
     Name::new(text).unwrap()
@@ -151,6 +152,7 @@ pub(crate) fn options(plugin: &str, dir: &Path) -> SchedulerOptions {
         deadline: Duration::from_secs(20),
         memory_bytes: 512 << 20,
         facts: Facts::default(),
+        policy: Policy::default(),
     }
 }
 
@@ -159,4 +161,72 @@ pub(crate) fn shipped_dir() -> PathBuf {
     let dir = SchedulerOptions::beside_exe().unwrap().dir;
     assert!(dir.join("libsaetta_even.so").is_file(), "no libsaetta_even.so in {}: cargo builds it with this test", dir.display());
     dir
+}
+
+/// A C plugin whose `schedule` has this body. `the_host` and `the_config` are what entry and create got; `globals` may define `GET_EXTENSION`.
+pub(crate) fn c_plugin(dir: &Path, name: &str, globals: &str, body: &str) {
+    let source = format!(
+        r#"
+#include "saetta_sched.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+SAETTA_MANIFEST("{{\"id\":\"{name}\",\"version\":\"1\",\"abi\":{{\"major\":1,\"minor\":0,\"min_host_minor\":0}}}}");
+#include <stdio.h>
+static const saetta_host *the_host;
+static char the_config[256];
+{globals}
+#ifndef GET_EXTENSION
+#define GET_EXTENSION 0
+#endif
+static int32_t say(saetta_err *err, int32_t code, const char *text) {{
+    uint64_t n = strlen(text);
+    if (n > err->cap) n = err->cap;
+    memcpy(err->buf, text, n);
+    err->len = n;
+    return code;
+}}
+static int32_t create(const saetta_create *args, void **instance, saetta_err *err) {{
+    (void)args; (void)err; (void)say;
+    snprintf(the_config, sizeof the_config, "%.*s", (int)args->config_len, args->config);
+    *instance = (void *)1; return SAETTA_OK;
+}}
+static void destroy(void *instance) {{ (void)instance; }}
+static int32_t schedule(void *instance, const saetta_round *round, saetta_plan *plan, saetta_err *err) {{
+    (void)instance; (void)round; (void)plan; (void)err;
+    {body}
+}}
+int32_t saetta_scheduler_v1(const saetta_host *host, saetta_plugin *plugin) {{
+    the_host = host; (void)the_host;
+    if (plugin->struct_size < sizeof(saetta_plugin)) return SAETTA_E_UNSUPPORTED;
+    plugin->abi_major = SAETTA_ABI_MAJOR;
+    plugin->abi_minor = SAETTA_ABI_MINOR;
+    plugin->create = create; plugin->destroy = destroy; plugin->schedule = schedule;
+    plugin->get_extension = GET_EXTENSION;
+    return SAETTA_OK;
+}}
+"#
+    );
+    let file = dir.join(format!("{name}.c"));
+    std::fs::write(&file, source).unwrap();
+    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../include");
+    let mut cc = Command::new("cc");
+    cc.args(["-std=gnu11", "-shared", "-fPIC", "-I"]).arg(include).arg(&file).arg("-o").arg(dir.join(format!("libsaetta_{name}.so")));
+    let out = cc.output().expect("cc, which Rust links with");
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+}
+
+/// Polls until it is so, at most 20 s.
+pub(crate) fn wait_for<T>(what: &str, mut f: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        if let Some(value) = f() {
+            return value;
+        }
+        assert!(Instant::now() < deadline, "waited 20 s for {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
