@@ -10,6 +10,7 @@
 //!   errors/<id>/<component>        [ErrorEntry], the last 10; errors/<id> is made and removed with topologies/<id>
 //!   nimbuses/<id>                  ephemeral; NimbusInfo
 //!   blobs/<sha256>                 BlobHolders: which nimbuses hold this binary; written by the leader only
+//!   scheduler/current              SchedulerChoice: the plugin an operator chose; written by the leader only
 //! ```
 //!
 //! Every value is one version byte, now 1, and JSON (`value.rs`). Directories hold no value.
@@ -35,11 +36,13 @@ pub enum Family {
     Nimbuses,
     /// `blobs/`
     Blobs,
+    /// `scheduler/`
+    Scheduler,
 }
 
 impl Family {
     /// All of them, in the order drawn above.
-    pub const ALL: [Family; 8] = [
+    pub const ALL: [Family; 9] = [
         Family::Leader,
         Family::Topologies,
         Family::Assignments,
@@ -48,6 +51,7 @@ impl Family {
         Family::Errors,
         Family::Nimbuses,
         Family::Blobs,
+        Family::Scheduler,
     ];
 
     /// Name of the directory.
@@ -61,6 +65,7 @@ impl Family {
             Family::Errors => "errors",
             Family::Nimbuses => "nimbuses",
             Family::Blobs => "blobs",
+            Family::Scheduler => "scheduler",
         }
     }
 }
@@ -114,6 +119,11 @@ impl Paths {
     pub fn blob(&self, sha256: &str) -> String {
         debug_assert!(is_sha256(sha256), "{sha256:?} is not a checked SHA-256");
         format!("{}/{}/{sha256}", self.root, Family::Blobs.dir())
+    }
+
+    /// The plugin in use.
+    pub fn scheduler(&self) -> String {
+        format!("{}/{}/current", self.root, Family::Scheduler.dir())
     }
 
     /// The family a path belongs to; `None` for the root and strangers.

@@ -63,6 +63,19 @@ pub struct BlobHolders {
     pub nimbuses: BTreeSet<Name>,
 }
 
+/// The scheduler plugin that an operator chose while the cluster ran.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SchedulerChoice {
+    /// As operators call it.
+    pub plugin: String,
+    /// SHA-256 of its file, hex; empty = the one each nimbus finds by its own configuration.
+    pub sha256: String,
+    /// Length of its file.
+    pub bytes: u64,
+    /// When it was chosen, milliseconds since 1970.
+    pub at_ms: u64,
+}
+
 /// One error of one component, as an operator sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorEntry {
@@ -154,6 +167,11 @@ pub trait Store: Send + Sync + 'static {
     async fn add_blob_holder(&self, lead: &Leadership, sha256: &str, bytes: u64, nimbus: &Name) -> Result<(), StoreError>;
     /// Forgets a binary. Forgetting what is not there is fine.
     async fn delete_blob(&self, lead: &Leadership, sha256: &str) -> Result<(), StoreError>;
+
+    /// The chosen scheduler plugin; `None` = each nimbus goes by its configuration.
+    async fn scheduler(&self) -> Result<Option<SchedulerChoice>, StoreError>;
+    /// Chooses one; the newest wins.
+    async fn put_scheduler(&self, lead: &Leadership, choice: &SchedulerChoice) -> Result<(), StoreError>;
 
     /// Who leads now, if anybody.
     async fn leader(&self) -> Result<Option<NimbusInfo>, StoreError>;

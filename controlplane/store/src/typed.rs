@@ -2,7 +2,7 @@
 
 use crate::error::StoreError;
 use crate::paths::{Family, is_sha256};
-use crate::store::{BlobHolders, Corrupt, ERRORS_KEPT_MAX, ErrorEntry, Listing, NimbusInfo, Store, Version, Versioned};
+use crate::store::{BlobHolders, Corrupt, ERRORS_KEPT_MAX, ErrorEntry, Listing, NimbusInfo, SchedulerChoice, Store, Version, Versioned};
 use crate::tree::{Connection, Leadership, Node, Tree, Write};
 use crate::value::{decode, encode};
 use async_trait::async_trait;
@@ -225,6 +225,23 @@ impl<T: Tree> Store for T {
     async fn delete_blob(&self, lead: &Leadership, sha256: &str) -> Result<(), StoreError> {
         let path = blob_path(self, sha256)?;
         delete(self, Some(lead), path).await
+    }
+
+    async fn scheduler(&self) -> Result<Option<SchedulerChoice>, StoreError> {
+        let path = self.paths().scheduler();
+        self.read(&path).await?.map(|node| decode(&path, &node.bytes)).transpose()
+    }
+
+    async fn put_scheduler(&self, lead: &Leadership, choice: &SchedulerChoice) -> Result<(), StoreError> {
+        let path = self.paths().scheduler();
+        for _ in 0..CAS_TRIES_MAX {
+            let version = self.read(&path).await?.map(|node| Version(node.version));
+            match put(self, Some(lead), path.clone(), choice, version, None).await {
+                Err(StoreError::Conflict { .. } | StoreError::NotFound { .. }) => continue,
+                other => return other.map(drop),
+            }
+        }
+        Err(too_busy(path))
     }
 
     async fn leader(&self) -> Result<Option<NimbusInfo>, StoreError> {
