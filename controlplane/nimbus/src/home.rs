@@ -6,6 +6,8 @@
 //! <dir>/cluster.secret    0600; what supervisors prove to know (unless cluster.secret.file says elsewhere)
 //! <dir>/blobs/<sha256>    0500; a binary, verified
 //! <dir>/keys/<topology>   0600; 32 random bytes
+//! <dir>/plugins/<sha256>.so  0500; copies of scheduler plugins, kept by the scheduler's host
+//! <dir>/rounds/           the last scheduling rounds, kept by it too
 //! <dir>/tmp/              files on their way; emptied at start
 //! ```
 
@@ -207,6 +209,11 @@ impl Home {
             sync_dir(&blobs).map_err(io)
         });
         kept.await.map_err(|e| UploadError::Io(e.to_string()))?
+    }
+
+    /// Copies of scheduler plugins.
+    pub(crate) fn plugins(&self) -> PathBuf {
+        self.dir.join("plugins")
     }
 
     /// Facts of a stored binary. Blocking.

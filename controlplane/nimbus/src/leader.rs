@@ -5,12 +5,13 @@
 use crate::core::{Action, Cluster, Core, Event, Explanation, Now, ProbeTarget, Settings};
 use crate::home::{Home, random};
 use crate::options::{NimbusError, NimbusOptions, WorkerProbe, loopback};
+use crate::plugins;
 use crate::rest;
 use crate::round::{PlacementEngine, ask};
 use crate::submit::Limits;
 use saetta_model::{Assignment, Name, TopologyRecord};
 use saetta_sched_host::{Reason, Scheduler};
-use saetta_store::{Corrupt, Family, Leadership, Listing, NimbusInfo, Store, StoreError, Version};
+use saetta_store::{Corrupt, Family, Leadership, Listing, NimbusInfo, SchedulerChoice, Store, StoreError, Version};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicU64;
@@ -54,6 +55,10 @@ pub(crate) struct Shared {
     /// Number of the next submission, part of topology ids.
     pub(crate) submissions: AtomicU64,
     engine: Arc<dyn PlacementEngine>,
+    /// The engine, where it is the one with plugins.
+    pub(crate) scheduler: Option<Arc<Scheduler>>,
+    /// The choice of the store that is in force here.
+    pub(crate) chosen: tokio::sync::Mutex<Option<SchedulerChoice>>,
     probe: Option<Arc<dyn WorkerProbe>>,
     monitor_every: Duration,
 }
@@ -87,8 +92,11 @@ impl Nimbus {
     /// Starts one: takes the directory, listens, stands for election. It serves at once and leads when the store lets it; a store that is
     /// away is waited for. Must be called inside a multi-threaded tokio runtime.
     pub async fn start(options: NimbusOptions, store: Arc<dyn Store>) -> Result<NimbusHandle, NimbusError> {
-        let scheduler = Arc::new(Scheduler::new(options.scheduler.clone()));
-        Self::start_with(options, store, scheduler).await
+        let mut of = options.scheduler.clone();
+        of.policy.copies = Some(options.dir.join("plugins"));
+        of.policy.rounds = Some(options.dir.join("rounds"));
+        let scheduler = Arc::new(Scheduler::new(of));
+        Self::start_all(options, store, scheduler.clone(), Some(scheduler)).await
     }
 
     /// As [`Nimbus::start`] with another engine, for tests that are not about scheduling.
@@ -96,6 +104,15 @@ impl Nimbus {
         options: NimbusOptions,
         store: Arc<dyn Store>,
         engine: Arc<dyn PlacementEngine>,
+    ) -> Result<NimbusHandle, NimbusError> {
+        Self::start_all(options, store, engine, None).await
+    }
+
+    async fn start_all(
+        options: NimbusOptions,
+        store: Arc<dyn Store>,
+        engine: Arc<dyn PlacementEngine>,
+        scheduler: Option<Arc<Scheduler>>,
     ) -> Result<NimbusHandle, NimbusError> {
         let bind = loopback(&options.bind)?;
         let (dir, secret_file) = (options.dir.clone(), options.secret_file.clone());
@@ -119,6 +136,8 @@ impl Nimbus {
             // Ids hold this and the second: a restart within one second must not count from the same number.
             submissions: AtomicU64::new(u64::from(u16::from_le_bytes(random()) % 9000) + 1),
             engine,
+            scheduler,
+            chosen: tokio::sync::Mutex::default(),
             probe: options.probe,
             monitor_every: options.monitor_every,
         });
@@ -132,9 +151,10 @@ impl Nimbus {
                 error!(error = %e, "REST ended");
             }
         });
+        let following = tokio::spawn(plugins::follow(shared.clone(), stopped.clone()));
         let leading = tokio::spawn(stand(shared, stopped));
         info!(%addr, %id, "nimbus serves");
-        Ok(NimbusHandle { addr, id, stop, tasks: vec![leading, serving] })
+        Ok(NimbusHandle { addr, id, stop, tasks: vec![leading, following, serving] })
     }
 }
 
@@ -260,7 +280,7 @@ impl Known {
                 self.cluster.beats = values;
                 corrupt
             }
-            Family::Leader | Family::Errors | Family::Nimbuses | Family::Blobs => return Ok(()),
+            Family::Leader | Family::Errors | Family::Nimbuses | Family::Blobs | Family::Scheduler => return Ok(()),
         };
         let corrupt: Vec<Corrupt> = corrupt.into_values().collect();
         if self.corrupt.get(&family).is_none_or(|before| *before != corrupt) {
@@ -276,6 +296,8 @@ impl Known {
 /// Leads until the lock is found lost.
 async fn lead_on(shared: &Arc<Shared>, term: &Arc<Term>, mut poked: mpsc::Receiver<Reason>) {
     let store = &shared.store;
+    // Before the first round, so that it is not another scheduler's.
+    plugins::apply(shared).await;
     let began = Instant::now();
     let absent_max = store.session_timeout() + ZOOKEEPER_TICK + LOSS_MARGIN;
     let mut core = Core::new(Settings {
@@ -470,7 +492,11 @@ async fn sweep(shared: &Arc<Shared>, term: &Arc<Term>) {
         Ok(_) => return,
         Err(e) => return warn!(error = %e, "no sweep now"),
     };
-    let blobs: BTreeSet<String> = records.values().map(|r| r.value.binary.clone()).collect();
+    let mut blobs: BTreeSet<String> = records.values().map(|r| r.value.binary.clone()).collect();
+    match shared.store.scheduler().await {
+        Ok(choice) => blobs.extend(choice.map(|c| c.sha256)),
+        Err(e) => return warn!(error = %e, "no sweep now"),
+    }
     let keys: BTreeSet<String> = records.keys().map(|id| id.as_str().to_owned()).collect();
     match shared.store.blobs().await {
         Ok(entries) => {

@@ -7,6 +7,7 @@
 //! GET  /api/v1/topologies                  list
 //! GET  /api/v1/topologies/{name-or-id}     status
 //! POST /api/v1/topologies/{name-or-id}/kill   {"wait_secs": n|null}  202
+//! .... /api/v1/scheduler and why an executor is where it is: `rest_scheduler.rs`
 //! GET  /internal/v1/blobs/{sha256}         Authorization: Bearer SECRET
 //! GET  /internal/v1/topologies/{id}/key    Authorization: Bearer SECRET; 64 hex digits
 //! GET  /livez  /readyz  /version           any nimbus
@@ -17,6 +18,7 @@
 
 use crate::home::UploadError;
 use crate::leader::{Known, Shared, Term};
+use crate::rest_scheduler;
 use crate::status;
 use crate::submit::{self, SubmitRequest, Submitted};
 use axum::body::{Body, Bytes};
@@ -30,6 +32,7 @@ use axum::{Json, Router};
 use futures::TryStreamExt;
 use saetta_model::Name;
 use saetta_model::name::nearest;
+use saetta_sched_host::library::copy_path;
 use saetta_store::StoreError;
 use saetta_store::paths::is_sha256;
 use serde::de::DeserializeOwned;
@@ -58,6 +61,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route("/api/v1/topologies", get(list).post(post_topology))
         .route("/api/v1/topologies/{topology}", get(show))
         .route("/api/v1/topologies/{topology}/kill", post(kill))
+        .merge(rest_scheduler::routes())
         .route("/internal/v1/blobs/{sha256}", get(internal_blob))
         .route("/internal/v1/topologies/{id}/key", get(internal_key))
         .route("/livez", get(async || envelope("Live", &json!({}))))
@@ -120,7 +124,7 @@ impl IntoResponse for ApiError {
 }
 
 /// The part of an address that names something. One that is no text is refused in our form, not the library's.
-struct Segment(String);
+pub(crate) struct Segment(pub(crate) String);
 
 impl<S: Send + Sync> FromRequestParts<S> for Segment {
     type Rejection = ApiError;
@@ -132,7 +136,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Segment {
 }
 
 /// Puts the envelope around an object.
-fn envelope<T: Serialize>(kind: &str, fields: &T) -> Json<Value> {
+pub(crate) fn envelope<T: Serialize>(kind: &str, fields: &T) -> Json<Value> {
     let mut body = serde_json::to_value(fields).expect("answers are always JSON");
     let object = body.as_object_mut().expect("answers are objects");
     object.insert("api_version".into(), "v1".into());
@@ -179,7 +183,7 @@ fn is_loopback_host(host: &str) -> bool {
 }
 
 /// The term, or 503 with the leader's address.
-async fn leading(shared: &Shared) -> Result<Arc<Term>, ApiError> {
+pub(crate) async fn leading(shared: &Shared) -> Result<Arc<Term>, ApiError> {
     let term = shared.term.borrow().clone().filter(|t| t.lead.is_held());
     if let Some(term) = term {
         return Ok(term);
@@ -195,7 +199,7 @@ async fn leading(shared: &Shared) -> Result<Arc<Term>, ApiError> {
 }
 
 /// Reads a bounded JSON body.
-async fn read_json<T: DeserializeOwned>(request: Request) -> Result<T, ApiError> {
+pub(crate) async fn read_json<T: DeserializeOwned>(request: Request) -> Result<T, ApiError> {
     let bytes = read_body(request).await?;
     parse(&bytes)
 }
@@ -382,7 +386,7 @@ async fn kill(State(shared): State<Arc<Shared>>, Segment(topology): Segment, req
 }
 
 /// A topology by name, else by id. Unknown = 404 with what is near.
-fn find(known: &Known, text: &str) -> Result<Name, ApiError> {
+pub(crate) fn find(known: &Known, text: &str) -> Result<Name, ApiError> {
     let topologies = &known.cluster.topologies;
     if let Some(record) = topologies.values().find(|r| r.name.as_str() == text).or_else(|| topologies.get(text)) {
         return Ok(record.id.clone());
@@ -414,7 +418,10 @@ async fn internal_blob(State(shared): State<Arc<Shared>>, Segment(sha256): Segme
     let sha256 = checked_sha256(&sha256)?;
     let not_here =
         |e: std::io::Error| ApiError::new(StatusCode::NOT_FOUND, format!("binary {sha256} is not on nimbus {}: {e}", shared.info.id));
-    let file = std::fs::File::open(shared.home.blob_path(sha256)).map_err(not_here)?;
+    // A binary, or a scheduler plugin that another nimbus is to have too.
+    let file = std::fs::File::open(shared.home.blob_path(sha256))
+        .or_else(|_| std::fs::File::open(copy_path(&shared.home.plugins(), sha256)))
+        .map_err(not_here)?;
     let len = file.metadata().map_err(not_here)?.len();
     let chunks = shared.home.io().read(file).await;
     let chunks = futures::stream::unfold(chunks, async |mut chunks| chunks.recv().await.map(|chunk| (chunk, chunks)));

@@ -219,7 +219,7 @@ fn executor(cluster: &Cluster, record: &TopologyRecord, component: Name, id: Exe
     }
 }
 
-fn scheduled(how: &How) -> Scheduled {
+pub(crate) fn scheduled(how: &How) -> Scheduled {
     match how {
         How::Plugin(name) => Scheduled { by: "plugin", plugin: Some(name.clone()), why: None },
         How::Fallback { why } => Scheduled { by: "fallback", plugin: None, why: Some(why.clone()) },

@@ -1,0 +1,97 @@
+//! The plugin of a cluster is exchanged while it runs: tried first, remembered, and found by the next leader.
+
+mod common;
+
+use common::{Client, binary, options, shipped, submission, supervisor, until};
+use saetta_nimbus::{Nimbus, NimbusHandle, NimbusOptions};
+use saetta_sched_host::SchedulerOptions;
+use saetta_store::{MemoryCluster, MemoryStore, Store};
+use serde_json::json;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A plugin that leaves everything as it is, or the even one under another name.
+fn plugins(dir: &Path, shipped: &SchedulerOptions) {
+    std::fs::create_dir_all(dir).unwrap();
+    std::fs::copy(shipped.plugin_path(), dir.join("libsaetta_even.so")).unwrap();
+    // Other bytes, the same code: what follows the sections of an ELF file is nobody's.
+    let mut other = std::fs::read(shipped.plugin_path()).unwrap();
+    other.extend(b"another build");
+    std::fs::write(dir.join("libsaetta_other.so"), other).unwrap();
+    std::fs::write(dir.join("libsaetta_text.so"), "no library").unwrap();
+}
+
+async fn nimbus(
+    dir: &Path,
+    secret: &Path,
+    plugins: &Path,
+    shipped: &SchedulerOptions,
+    cluster: &Arc<MemoryCluster>,
+) -> (NimbusHandle, Client) {
+    let scheduler = SchedulerOptions { dir: plugins.to_path_buf(), ..shipped.clone() };
+    let options = NimbusOptions { scheduler, secret_file: Some(secret.to_path_buf()), ..options(dir) };
+    let nimbus = Nimbus::start(options, Arc::new(MemoryStore::open(cluster))).await.unwrap();
+    let client = Client::of(&nimbus);
+    (nimbus, client)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_plugin_is_tried_used_and_taken_over_by_the_next_leader() {
+    let shipped = tokio::task::spawn_blocking(shipped).await.unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let (of_a, of_b, secret) = (dir.path().join("a-plugins"), dir.path().join("b-plugins"), dir.path().join("secret"));
+    plugins(&of_a, &shipped);
+    std::fs::create_dir_all(&of_b).unwrap();
+    std::fs::copy(shipped.plugin_path(), of_b.join("libsaetta_even.so")).unwrap();
+    let cluster = MemoryCluster::new();
+    let machines = MemoryStore::open(&cluster);
+    machines.keep_supervisor(&supervisor("n1", &[6700, 6701])).await.unwrap();
+
+    let (a, client) = nimbus(&dir.path().join("a"), &secret, &of_a, &shipped, &cluster).await;
+    until("it leads", async || client.get("/api/v1/topologies").await.0 == 200).await;
+    let (status, early) = client.get("/api/v1/topologies/wc/executors/1/why").await;
+    assert_eq!(status, 404, "{early}");
+    let sha = client.upload(&binary()).await;
+    assert_eq!(client.post("/api/v1/topologies", &submission("wc", &sha)).await.0, 201);
+    until("it is placed", async || client.get("/api/v1/topologies/wc").await.1["executors_unplaced"] == 0).await;
+    assert_eq!(client.get("/api/v1/scheduler").await.1["plugin"], "even");
+
+    // What cannot be used changes nothing and says why.
+    for (bad, why) in [("text", "ELF"), ("nowhere", "libsaetta_nowhere.so"), ("/etc/passwd", "scheduler.plugin.dir")] {
+        let (status, answer) = client.post("/api/v1/scheduler/use", &json!({ "plugin": bad })).await;
+        assert!(status == 422 && answer["error"].as_str().unwrap().contains(why), "{status} {answer}");
+    }
+    assert_eq!(machines.scheduler().await.unwrap(), None);
+
+    let (status, answer) = client.post("/api/v1/scheduler/use", &json!({ "plugin": "libsaetta_other.so" })).await;
+    assert_eq!((status, &answer["kind"], &answer["plugin"]), (200, &json!("SchedulerSwitch"), &json!("other")), "{answer}");
+    assert_eq!(answer["trial"]["other"]["moves"], 0, "{answer}");
+    until("the next round is its own", async || {
+        let (_, full) = client.get("/api/v1/topologies/wc").await;
+        full["scheduled"]["plugin"] == "other"
+    })
+    .await;
+    let chosen = machines.scheduler().await.unwrap().unwrap();
+    assert_eq!((chosen.plugin.as_str(), json!(chosen.sha256)), ("other", answer["sha256"].clone()));
+    let (status, why) = client.get("/api/v1/topologies/wc/executors/1/why").await;
+    assert!(status == 200 && why["node"] == "n1" && !why["reasons"].as_array().unwrap().is_empty(), "{status} {why}");
+    let (_, rounds) = client.get("/api/v1/scheduler/rounds").await;
+    let newest = rounds["items"].as_array().unwrap().last().unwrap()["file"].as_str().unwrap().to_owned();
+    assert_eq!(client.get(&format!("/api/v1/scheduler/rounds/{newest}")).await.0, 200);
+    assert_eq!(client.get("/api/v1/scheduler/rounds/..%2Fid").await.0, 404);
+    assert_eq!(client.post("/api/v1/scheduler/reset", &json!({})).await.0, 200);
+
+    // A nimbus that waits has the file before it leads, though its own directory has no such plugin.
+    let (b, second) = nimbus(&dir.path().join("b"), &secret, &of_b, &shipped, &cluster).await;
+    let copy = dir.path().join("b/plugins").join(format!("{}.so", chosen.sha256));
+    until("it has fetched the plugin", async || copy.is_file()).await;
+    a.stop().await;
+    drop(client);
+    until("it leads", async || second.get("/api/v1/topologies").await.0 == 200).await;
+    until("it goes on with the same plugin", async || {
+        let (_, full) = second.get("/api/v1/topologies/wc").await;
+        full["scheduled"]["plugin"] == "other"
+    })
+    .await;
+    b.stop().await;
+}
