@@ -1,20 +1,18 @@
 //! `saetta scheduler`: tools for who writes a scheduler plugin, or chooses one.
 //!
-//! Before: an author with an idea or a `.so`, an operator with a cluster. After: a project, figures, a verdict, a reason. Only `why` asks a cluster.
+//! Before: an author with an idea or a `.so`, an operator with a cluster. After: a project, figures, a verdict, a reason. Of a cluster only `choose` asks.
 
 mod bench;
+mod choose;
 mod inspect;
 mod new;
 mod seats;
 mod simulate;
 mod validate;
-mod why;
 
 use crate::args::Global;
-use crate::client::Client;
 use crate::exit::Outcome;
 use crate::output::Output;
-use crate::settings::{Reader, load};
 use clap::Subcommand;
 
 #[derive(Debug, Subcommand)]
@@ -31,8 +29,16 @@ pub(crate) enum Scheduler {
     Simulate(simulate::Args),
     /// Time rounds on ever larger clusters
     Bench(bench::Args),
-    /// Tell where an executor is, who put it there, and why not elsewhere
-    Why(why::Args),
+    /// Let a running cluster use another plugin; it is tried first
+    Use(choose::Use),
+    /// Show which plugin a running cluster uses, and how it does
+    Status,
+    /// Take a quarantined plugin back at once
+    Reset,
+    /// List the recorded rounds of a running cluster
+    Rounds,
+    /// Tell why an executor is where it is, or nowhere
+    Why(choose::Why),
 }
 
 pub(crate) async fn run(command: &Scheduler, global: &Global, out: Output) -> Outcome {
@@ -46,6 +52,10 @@ pub(crate) async fn run(command: &Scheduler, global: &Global, out: Output) -> Ou
         }
         Scheduler::Simulate(args) => simulate::run(args, global, out),
         Scheduler::Bench(args) => bench::run(args, global, out),
-        Scheduler::Why(args) => why::run(args, &Client::new(&load(global, Reader::Daemon)?)?, out).await,
+        Scheduler::Use(args) => choose::choose(args, global, out).await,
+        Scheduler::Status => choose::status(global, out).await,
+        Scheduler::Reset => choose::reset(global, out).await,
+        Scheduler::Rounds => choose::rounds(global, out).await,
+        Scheduler::Why(args) => choose::why(args, global, out).await,
     }
 }
