@@ -13,6 +13,7 @@ mod idle;
 mod parts;
 mod pipeline;
 mod recovery;
+mod release;
 mod scheduling;
 mod topologies;
 mod transport;

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use crate::release;
 use saetta_e2e::{Dev, binary, workers};
 use saetta_harness::suite::{Figures, SuiteRun};
 use saetta_harness::{Better, Result, RowSpec};
@@ -18,13 +19,6 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const ASK_EVERY: Duration = Duration::from_millis(1);
 /// Lines a second: far below what two workers can do, so that a backlog does not look like a slow start.
 const RATE: &str = "10000";
-
-/// Builds what the cluster is made of: the whole workspace, since a part of it would be built again with other features.
-fn build() -> Result<()> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let status = Command::new(&cargo).args(["build", "--quiet", "--release", "--workspace"]).status()?;
-    if status.success() { Ok(()) } else { Err("`cargo build --release --workspace` failed; start the suite in the workspace".into()) }
-}
 
 /// Asks until `find` finds something; `why` is what is missing.
 fn poll<T>(why: &str, mut find: impl FnMut() -> Option<T>) -> Result<T> {
@@ -72,7 +66,7 @@ fn licence() -> Result<String> {
 }
 
 pub(crate) fn declare(run: &mut SuiteRun<'_>) -> Result<()> {
-    build()?;
+    release::build()?;
     run.case_of_any_class("kill -9", |_| kill_one());
     let row = |name: &str, figure| RowSpec::new(name, "ms", Better::Lower, "kill -9", figure);
     run.row(row("worker killed: process back", "back_ms"));

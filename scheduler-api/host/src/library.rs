@@ -3,7 +3,9 @@
 //! Before: a name from the configuration or an operator. After: [`Taken`], inspected before any of its code runs, and loaded from the
 //! copy named by its content, so that whoever builds a new one over the old neither changes nor kills what runs.
 
+use crate::helper::load;
 use crate::inspect::{Manifest, Refused, inspect_bytes, read};
+use saetta_sdk::call::Builtin;
 use sha2::{Digest, Sha256};
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -24,6 +26,12 @@ pub struct Taken {
     pub sha256: String,
     /// What it says of itself.
     pub manifest: Manifest,
+}
+
+/// Inspects a file and loads it into this process, for good. For measurements: what breaks in it breaks who called.
+pub fn open(path: &Path) -> Result<Builtin, Refused> {
+    take(path, None)?;
+    load::open(path).map_err(|e| Refused(format!("{}: {e}", path.display())))
 }
 
 /// Where the copy of a content lies.

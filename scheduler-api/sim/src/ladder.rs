@@ -1,6 +1,7 @@
-//! Ever larger clusters: how the time of a round grows.
+//! How long rounds take: on ever larger clusters, or on one of a file.
 //!
-//! Before: a [`Seat`] and a number of machines. After: a [`Rung`]. Three quarters of the slots are asked for, so that nothing is short.
+//! Before: a [`Seat`], and a number of machines or a scenario. After: a [`Rung`]. Of a number of machines three quarters of the slots are asked
+//! for, so that nothing is short.
 
 use crate::compare::{Round, args, one_round};
 use crate::scenario::{Component, Grouping, Input, Kind, Scenario, Step, Supervisors, Topology};
@@ -12,8 +13,10 @@ use std::collections::BTreeMap;
 
 /// Machines in the study's ladder.
 pub const RUNGS: [u32; 4] = [10, 100, 500, 2_000];
-/// Most topologies that are taken away and placed again.
+/// Most topologies of a rung of the ladder that are taken away and placed again; of a file's cluster each is.
 pub const SAMPLES_MAX: usize = 20;
+/// Rounds in which nothing has changed.
+pub const AGAIN_ROUNDS: usize = 5;
 /// Machines in a rack.
 const RACK: u32 = 20;
 /// Slots of a machine.
@@ -36,9 +39,9 @@ pub struct Rung {
     pub scheduled: usize,
     /// Everything is placed.
     pub cold_ms: f64,
-    /// Nothing has changed.
+    /// Nothing has changed: median of [`AGAIN_ROUNDS`].
     pub again_ms: f64,
-    /// What moves then.
+    /// What moves then, over all of them.
     pub again_moves: usize,
     /// One topology is placed, the others run: median.
     pub one_p50_ms: f64,
@@ -104,8 +107,12 @@ fn topology(i: u32) -> Topology {
 
 /// One size with one scheduler.
 pub fn climb(plugin: &str, seat: &mut Seat, nodes: u32) -> Rung {
-    let scenario = scenario(nodes);
-    let mut world = World::all(&scenario);
+    time(plugin, seat, &scenario(nodes), SAMPLES_MAX)
+}
+
+/// A scenario's machines and topologies, whatever its steps, with one scheduler. At most `samples` topologies are taken away and placed again.
+pub fn time(plugin: &str, seat: &mut Seat, scenario: &Scenario, samples: usize) -> Rung {
+    let mut world = World::all(scenario);
     let _ = seat.load();
     let (mut n, mut failed) = (0, None);
     let mut round = |world: &mut World, reason| {
@@ -116,15 +123,14 @@ pub fn climb(plugin: &str, seat: &mut Seat, nodes: u32) -> Rung {
         round
     };
     let cold = round(&mut world, abi::REASON_SUBMIT);
-    let again = round(&mut world, abi::REASON_PERIODIC);
+    let again: Vec<Round> = (0..AGAIN_ROUNDS).map(|_| round(&mut world, abi::REASON_PERIODIC)).collect();
     let ids: Vec<String> = world.topologies().map(str::to_owned).collect();
-    let every = ids.len().div_ceil(SAMPLES_MAX);
-    let mut one: Vec<f64> = Vec::new();
-    for id in ids.iter().step_by(every) {
+    let every = ids.len().div_ceil(samples).max(1);
+    let one = ids.iter().step_by(every).map(|id| {
         world.clear_topology(id);
-        one.push(round(&mut world, abi::REASON_SUBMIT).ms);
-    }
-    one.sort_by(f64::total_cmp);
+        round(&mut world, abi::REASON_SUBMIT).ms
+    });
+    let one = sorted(one.collect());
     Rung {
         plugin: plugin.to_owned(),
         nodes: world.n_nodes(),
@@ -132,10 +138,20 @@ pub fn climb(plugin: &str, seat: &mut Seat, nodes: u32) -> Rung {
         executors: cold.figures.executors,
         scheduled: cold.figures.scheduled,
         cold_ms: cold.ms,
-        again_ms: again.ms,
-        again_moves: again.figures.moves,
-        one_p50_ms: one[(one.len() - 1) / 2],
-        one_max_ms: one[one.len() - 1],
+        again_ms: middle(&sorted(again.iter().map(|r| r.ms).collect())),
+        again_moves: again.iter().map(|r| r.figures.moves).sum(),
+        one_p50_ms: middle(&one),
+        one_max_ms: one.last().copied().unwrap_or(0.0),
         failed,
     }
+}
+
+fn sorted(mut ms: Vec<f64>) -> Vec<f64> {
+    ms.sort_by(f64::total_cmp);
+    ms
+}
+
+/// The shorter of the two in the middle; 0 for none.
+fn middle(sorted: &[f64]) -> f64 {
+    sorted.get(sorted.len().saturating_sub(1) / 2).copied().unwrap_or(0.0)
 }

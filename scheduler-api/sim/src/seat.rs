@@ -1,20 +1,23 @@
-//! A scheduler to be asked: linked into this program, or a plugin in the host's helper process.
+//! A scheduler to be asked: linked into this program or loaded into it, or a plugin in the host's helper process.
 //!
 //! Before: a snapshot. After: the plan it wrote, not validated, or in one line why there is none.
 
 use saetta_sched_host::Answer;
 use saetta_sched_host::ask::Desk;
+use saetta_sched_host::inspect::CLAIM_RESOURCES;
+use saetta_sched_host::library;
 use saetta_sdk::abi;
 use saetta_sdk::call::{Builtin, Instance, PlanArrays, RoundArgs, Services};
 use saetta_sdk::snapshot::Snapshot;
+use std::path::Path;
 
 /// Seconds over which the rates of a scenario are said to be averaged.
 const STATS_WINDOW_S: u32 = 60;
 
 /// A scheduler.
 pub enum Seat {
-    /// In this process: what a round takes is the scheduler alone.
-    Linked(Instance),
+    /// In this process: what a round takes is the scheduler alone. Whether it keeps to what nodes have is its manifest's word.
+    Here(Instance, bool),
     /// In a helper: what a round takes has the way there and back in it.
     Apart(Box<Desk>),
 }
@@ -22,15 +25,26 @@ pub enum Seat {
 impl Seat {
     /// An instance of a linked-in scheduler.
     pub fn linked(builtin: Builtin) -> Result<Self, String> {
+        Seat::here(builtin, false)
+    }
+
+    /// An instance of a plugin, loaded into this process for good: what breaks in it breaks this program.
+    pub fn in_process(path: &Path) -> Result<Self, String> {
+        let manifest = library::take(path, None).map_err(|e| e.to_string())?.manifest;
+        let plugin = library::open(path).map_err(|e| e.to_string())?;
+        Seat::here(plugin, manifest.claims.iter().any(|c| c == CLAIM_RESOURCES))
+    }
+
+    fn here(builtin: Builtin, keeps_resources: bool) -> Result<Self, String> {
         let mut services = Services::new(|_, _| {});
         services.stats_window_s = Some(STATS_WINDOW_S);
-        Instance::builtin(builtin, "{}", services).map(Seat::Linked).map_err(|e| e.to_string())
+        Instance::builtin(builtin, "{}", services).map(|i| Seat::Here(i, keeps_resources)).map_err(|e| e.to_string())
     }
 
     /// It keeps to what nodes have, and chooses the number of workers itself.
     pub fn keeps_resources(&self) -> bool {
         match self {
-            Seat::Linked(_) => false,
+            Seat::Here(_, keeps) => *keeps,
             Seat::Apart(desk) => desk.keeps_resources(),
         }
     }
@@ -38,7 +52,7 @@ impl Seat {
     /// Whatever has to be done before the first round, so that no round's time has it in it.
     pub fn load(&mut self) -> Result<(), String> {
         match self {
-            Seat::Linked(_) => Ok(()),
+            Seat::Here(..) => Ok(()),
             Seat::Apart(desk) => desk.load().map_err(|e| e.to_string()),
         }
     }
@@ -46,7 +60,7 @@ impl Seat {
     /// A round. Panics for bytes that are no snapshot.
     pub fn round(&mut self, bytes: &[u8], args: RoundArgs) -> Result<Answer, String> {
         let instance = match self {
-            Seat::Linked(instance) => instance,
+            Seat::Here(instance, _) => instance,
             Seat::Apart(desk) => return desk.round(bytes, args).map_err(|e| e.to_string()),
         };
         let snapshot = Snapshot::new(bytes).expect("the caller made it");

@@ -80,6 +80,8 @@ fn what_is_wrong_is_said_with_its_place_and_what_to_do() {
             vec!["/nowhere/libsaetta_x.so is no file", "try: "],
         ),
         (vec!["bench", "--nodes", "0"], 2, vec!["--nodes"]),
+        (vec!["bench", "--nodes", "5", "--cluster", &good], 2, vec!["--cluster", "--nodes"]),
+        (vec!["bench", "--cluster", &bad], 8, vec!["s.toml:3:1: unknown field `slot`"]),
     ] {
         let args: Vec<&str> = ["scheduler"].into_iter().chain(args).collect();
         let (got, stdout, stderr) = saetta(&args);
@@ -96,4 +98,15 @@ fn rounds_are_timed_on_ever_larger_clusters() {
     let sizes: Vec<(u64, u64)> =
         value["items"].as_array().unwrap().iter().map(|r| (r["nodes"].as_u64().unwrap(), r["scheduled"].as_u64().unwrap())).collect();
     assert_eq!(sizes, [(5, 40), (10, 120)]);
+}
+
+#[test]
+fn rounds_are_timed_on_the_cluster_of_a_file() {
+    let (_dir, file) = scenario(SCENARIO);
+    let (code, stdout, stderr) = saetta(&["scheduler", "bench", "--plugin", "builtin:even", "--cluster", &file, "--json"]);
+    assert_eq!(code, 0, "{stderr}");
+    let value: Value = serde_json::from_str(&stdout).unwrap();
+    let rung = &value["items"][0];
+    let said = ["nodes", "topologies", "executors", "scheduled", "again_moves"].map(|key| rung[key].as_u64().unwrap());
+    assert_eq!(said, [2, 1, 4, 4, 0]);
 }

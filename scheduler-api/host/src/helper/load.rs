@@ -20,7 +20,7 @@ pub(crate) fn load(path: &Path, name: &str, config: &str, services: Services) ->
 }
 
 /// The file has passed `inspect`. Runs its constructors and finds its entry, no more.
-pub(super) fn open(path: &Path) -> Result<Builtin, libloading::Error> {
+pub(crate) fn open(path: &Path) -> Result<Builtin, libloading::Error> {
     // NEED: a plugin is foreign code.
     // SAFETY: as in `load`.
     unsafe {

@@ -25,18 +25,18 @@ pub(crate) struct Plugins {
 }
 
 impl Plugins {
-    /// As asked for, or the scheduler of the configuration. Every one has been loaded once.
-    pub(crate) fn seats(&self, global: &Global) -> Outcome<Vec<(String, Seat)>> {
+    /// As asked for, or the scheduler of the configuration, each in a helper or all in this process. Every one has been loaded once.
+    pub(crate) fn seats(&self, global: &Global, in_process: bool) -> Outcome<Vec<(String, Seat)>> {
         let settings = load(global, Reader::Daemon)?;
         let options = NimbusOptions::from_config(&settings.daemon, None)
             .map_err(|e| Failure::new(Exit::Invalid, "reading the configuration of schedulers").why(e))?
             .scheduler;
         let asked = if self.plugin.is_empty() { vec![options.plugin.clone()] } else { self.plugin.clone() };
-        asked.into_iter().map(|word| seat(&word, &options).map(|seat| (word, seat))).collect()
+        asked.into_iter().map(|word| seat(&word, &options, in_process).map(|seat| (word, seat))).collect()
     }
 }
 
-fn seat(word: &str, options: &SchedulerOptions) -> Outcome<Seat> {
+fn seat(word: &str, options: &SchedulerOptions, in_process: bool) -> Outcome<Seat> {
     if let Some(name) = word.strip_prefix(BUILTIN) {
         if name != saetta_even::BUILTIN.id {
             let failure = Failure::new(Exit::NotFound, format!("there is no linked-in scheduler `{name}`"));
@@ -45,12 +45,16 @@ fn seat(word: &str, options: &SchedulerOptions) -> Outcome<Seat> {
         return Seat::linked(saetta_even::BUILTIN).map_err(|e| Failure::new(Exit::Failed, format!("plugin {word}")).why(e));
     }
     let (name, path) = find(word, &options.dir)?;
-    let mut seat = Seat::Apart(Box::new(Desk::new(options.clone(), What::Plugin { name, path: path.clone() })));
-    seat.load().map_err(|why| {
+    let seat = if in_process {
+        Seat::in_process(&path)
+    } else {
+        let mut seat = Seat::Apart(Box::new(Desk::new(options.clone(), What::Plugin { name, path: path.clone() })));
+        seat.load().map(|()| seat)
+    };
+    seat.map_err(|why| {
         let hint = "`saetta scheduler inspect FILE` tells what the file says of itself";
         Failure::new(Exit::Invalid, format!("plugin {word} ({}) does not run", path.display())).why(why).hint(hint)
-    })?;
-    Ok(seat)
+    })
 }
 
 /// Name and file of a plugin.

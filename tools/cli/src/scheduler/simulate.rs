@@ -27,7 +27,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, global: &Global, out: Output) -> Outcome {
     let scenario = read(&args.file)?;
-    let seats = args.plugins.seats(global)?;
+    let seats = args.plugins.seats(global, false)?;
     let reports: Vec<Report> = seats.into_iter().map(|(name, mut seat)| play(&scenario, &name, &mut seat, args.seed)).collect();
     let values: Vec<Value> = reports.iter().map(|r| serde_json::to_value(r).expect("a report is always JSON")).collect();
     if matches!(out.format, Format::Table | Format::Wide) {
