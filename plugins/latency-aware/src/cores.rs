@@ -5,17 +5,16 @@
 //! dearer than a fresh start. Ackers take no room: they go to the cores of the worker's spouts. Not here: what the worker does when the plan
 //! names no core.
 
-use crate::layout::Layout;
+use crate::layout::{Layout, Places};
 use crate::machines::Machines;
 use crate::traffic::Traffic;
-use saetta_sdk::{CoreId, Snapshot, abi};
+use saetta_sdk::{CoreId, NodeId, Snapshot, abi};
 use std::collections::BTreeMap;
 
 /// An executor of the worker.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Member {
-    /// From the topology's first.
-    pub(crate) index: usize,
+    pub(crate) group: usize,
     /// A spout: ackers go to its core.
     pub(crate) is_spout: bool,
     /// Core it has in this worker.
@@ -49,23 +48,23 @@ pub(crate) fn assign(
     members: &[Member],
     gain_pct: i128,
 ) -> Vec<CoreId> {
-    let group = |m: &Member| traffic.group[m.index];
-    let busy: Vec<&Member> = members.iter().filter(|m| !traffic.is_acker[group(m)]).collect();
+    let busy: Vec<&Member> = members.iter().filter(|m| !traffic.is_acker[m.group]).collect();
     let n_used = if busy.is_empty() { members.len() } else { busy.len() };
     let cores = preferred(snapshot, cores, n_used);
     let n_cores = cores.len();
-    let distance: Vec<i128> = cores.iter().flat_map(|a| cores.iter().map(|b| machines.between_cores(snapshot, *a, *b))).collect();
+    let distance = cores.iter().flat_map(|a| cores.iter().map(|b| machines.between_cores(snapshot, *a, *b))).collect();
+    let places = Places { distance, node: cores.iter().map(|c| NodeId(snapshot.cores().at(*c).node)).collect(), n_open: n_cores };
     let room = vec![busy.len().div_ceil(n_cores) as u32; n_cores];
     let place = |m: &Member| m.core.and_then(|core| cores.iter().position(|c| *c == core));
 
     let never = || false;
     let start = |keep: bool, in_bunches: bool| {
-        let mut layout = Layout::new(&traffic.weights, &distance, room.clone());
+        let mut layout = Layout::new(&traffic.weights, &places, None, room.clone());
         let mut todo = vec![0; traffic.weights.n_groups()];
         for m in &busy {
             match place(m).filter(|_| keep) {
-                Some(p) => layout.add(group(m), p),
-                None => todo[group(m)] += 1,
+                Some(p) => layout.add(m.group, p, 1),
+                None => todo[m.group] += 1,
             }
         }
         layout.fix_all();
@@ -88,8 +87,8 @@ pub(crate) fn assign(
     let mut left: Vec<Vec<u32>> = (0..layout.n_groups()).map(|g| (0..n_cores).map(|p| layout.count(g, p)).collect()).collect();
     let mut at: Vec<Option<usize>> = vec![None; members.len()];
     for stays in [true, false] {
-        for (i, m) in members.iter().enumerate().filter(|(_, m)| !traffic.is_acker[group(m)]) {
-            let seats = &mut left[group(m)];
+        for (i, m) in members.iter().enumerate().filter(|(_, m)| !traffic.is_acker[m.group]) {
+            let seats = &mut left[m.group];
             let to = if stays { place(m).filter(|p| seats[*p] > 0) } else { seats.iter().position(|n| *n > 0) };
             if let Some(p) = to.filter(|_| at[i].is_none()) {
                 seats[p] -= 1;

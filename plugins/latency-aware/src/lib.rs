@@ -3,42 +3,34 @@
 //! Before: the host packed the cluster and called through the C ABI. After: a slot for each executor, and a core where the host knows cores.
 //! The cost of a placement is the sum over all pairs of executors of bytes per second times distance; bytes are measured
 //! (`saetta.stats/1`) or guessed from groupings and parallelism (`traffic.rs`), distances are configured (`machines.rs`). It is kept low
-//! subject to workers wanted, free slots and room by cores (`pass.rs`): a greedy start, heaviest edges first, and a local improvement that
-//! is bounded and looks at the deadline (`layout.rs`). What runs moves only for a gain above a threshold, or where `even` too would move it
-//! and less would cross nodes: so never more crosses nodes than with `even`. Cores come last (`cores.rs`).
-//! A pass is repeated until it changes nothing, so that a second round finds nothing to do.
-//! Pure: no clock, no randomness, no state between rounds. Groups are components: O(groups^2 x workers^2) a sweep, at most 4 million
-//! steps a search, O(free slots x workers) to choose slots. Not here: resources and constraints.
+//! subject to workers wanted, free slots (`choose.rs`), what the topology asks for of its workers and nodes (`limits.rs`), and room by cores
+//! (`pass.rs`): a greedy start, heaviest edges first (`start.rs`), and a local improvement that is bounded and looks at the deadline
+//! (`layout.rs`). What runs moves only for a gain above a threshold, for one that waits and fits nowhere else, or where `even` too would
+//! move it and less would cross nodes: so never more crosses nodes than with `even`, which keeps no limits. Cores come last (`cores.rs`).
+//! The state is the SDK's board; a pass is repeated until it changes nothing, so that a second round finds nothing to do.
+//! Pure: no clock, no randomness, no state between rounds. Groups are components: O(executors x workers) a sweep, at most a million
+//! steps a search, O(nodes x workers) to choose slots. Not here: resources.
 #![forbid(unsafe_code)]
 
+mod choose;
 mod cores;
 mod layout;
+mod limits;
 mod machines;
 mod pass;
-mod state;
+mod reasons;
+mod start;
 mod traffic;
 
 use cores::Member;
-use machines::Distances;
-use pass::Pass;
+use machines::{Distances, Machines};
+use pass::{Pass, Topo};
 use saetta_sdk::config::{Config, Told};
-use saetta_sdk::{
-    Configured, CoreId, CreateCx, Explanation, Extension, Outcome, Plan, PluginError, Round, Scheduler, SlotId, Verdict, abi,
-};
-use state::{State, Topo, World};
-use std::collections::BTreeMap;
+use saetta_sdk::deal::{Board, Share};
+use saetta_sdk::{Configured, CoreId, CreateCx, ExecId, Extension, Plan, PluginError, Round, Scheduler, Verdict, abi};
 
-/// Passes in one round; almost always the second changes nothing.
-const PASSES_MAX: usize = 8;
 /// Largest distance.
 const DISTANCE_MAX: u64 = 1_000_000;
-
-/// What an executor's score is made of: bytes per second with whom.
-const PARTS: [&str; 3] = ["same worker", "same node", "other nodes"];
-
-fn narrow(n: i128) -> i64 {
-    i64::try_from(n).unwrap_or(if n < 0 { i64::MIN } else { i64::MAX })
-}
 
 /// The scheduler. It keeps nothing between rounds.
 pub struct LatencyAware {
@@ -50,7 +42,7 @@ pub struct LatencyAware {
 saetta_sdk::export_scheduler!(
     LatencyAware,
     id = "latency-aware",
-    claims = ["saetta.traffic/1"],
+    claims = ["saetta.traffic/1", "saetta.constraints/1"],
     wants = ["saetta.stats/1", "saetta.explain/1"]
 );
 
@@ -78,69 +70,26 @@ impl LatencyAware {
         Ok(LatencyAware { gain_pct: i128::from(gain), distances, told: config.finish()? })
     }
 
-    fn write(&self, round: &Round<'_>, world: &World, state: &State, plan: &mut Plan<'_>) -> bool {
-        let snapshot = &round.snapshot;
-        let mut changed = false;
-        for topo in &world.topologies {
-            let counts = if round.wants_reasons() { world.counts(topo, state) } else { BTreeMap::new() };
-            let rebalance = topo.row.flags & abi::TOPO_REBALANCE != 0;
-            for (exec, e) in snapshot.executors_of(&topo.row) {
-                let (before, now) = (SlotId::some(e.slot), state.at[exec.index()]);
-                changed |= before != now;
-                match now {
-                    Some(slot) => plan.place(exec, slot),
-                    None => plan.free(exec),
-                }
-                let code = match now {
-                    None => abi::WHY_NO_SLOT,
-                    _ if now == before => abi::WHY_KEPT,
-                    _ if before.is_none() && e.last_slot != abi::NONE => abi::WHY_MOVED_NODE_LOST,
-                    _ if before.is_some() && rebalance => abi::WHY_MOVED_REBALANCE,
-                    _ => abi::WHY_AFFINITY,
-                };
-                if let Some(slot) = now.filter(|_| round.wants_reasons()) {
-                    let group = topo.traffic.group[(exec.0 - topo.row.first_exec) as usize];
-                    let (bytes, cost) = world.exchanged(topo, &counts, group, slot);
-                    let parts: Vec<(&str, i64)> = PARTS.into_iter().zip(bytes.map(narrow)).collect();
-                    round.explain(&Explanation { score: narrow(-cost), parts: &parts, ..Explanation::new(exec, now, code) });
-                } else {
-                    round.explain(&Explanation::new(exec, now, code));
-                }
-            }
-            plan.outcome(
-                topo.id,
-                match world.share(topo, state).unplaced.len() as u32 {
-                    0 => Outcome::Scheduled,
-                    n if n == topo.row.n_execs => Outcome::Unschedulable,
-                    _ => Outcome::Partial,
-                },
-            );
-            if plan.takes_cores() {
-                changed |= self.write_cores(round, world, topo, state, plan);
-            }
-        }
-        changed
-    }
-
     /// True = an executor gets another core than it has.
-    fn write_cores(&self, round: &Round<'_>, world: &World, topo: &Topo, state: &State, plan: &mut Plan<'_>) -> bool {
-        let snapshot = &round.snapshot;
+    fn write_cores(&self, machines: &Machines, topo: &Topo, board: &Board<'_>, share: &Share, plan: &mut Plan<'_>) -> bool {
+        let snapshot = board.snapshot();
         let mut changed = false;
-        for (slot, execs) in world.share(topo, state).own {
-            let cores: Vec<CoreId> = snapshot.cores_of(slot).collect();
+        for own in &share.own {
+            let cores: Vec<CoreId> = snapshot.cores_of(own.slot).collect();
             if cores.is_empty() {
                 continue;
             }
-            let member = |i: &usize| {
-                let e = snapshot.executors().at(topo.exec(*i));
-                let core = CoreId::some(e.core).filter(|_| e.slot == slot.0);
-                Member { index: *i, is_spout: snapshot.components().get(e.component as usize).kind == abi::KIND_SPOUT, core }
+            let member = |exec: &ExecId| {
+                let e = snapshot.executors().at(*exec);
+                let core = CoreId::some(e.core).filter(|_| e.slot == own.slot.0);
+                let is_spout = snapshot.components().get(e.component as usize).kind == abi::KIND_SPOUT;
+                Member { group: topo.group(share, *exec), is_spout, core }
             };
-            let members: Vec<Member> = execs.iter().map(member).collect();
-            let at = cores::assign(snapshot, &world.machines, &topo.traffic, cores, &members, self.gain_pct);
-            for (m, core) in members.iter().zip(at) {
+            let members: Vec<Member> = own.executors.iter().map(member).collect();
+            let at = cores::assign(&snapshot, machines, &topo.traffic, cores, &members, self.gain_pct);
+            for ((exec, m), core) in own.executors.iter().zip(&members).zip(at) {
                 changed |= m.core != Some(core);
-                plan.core(topo.exec(m.index), core);
+                plan.core(*exec, core);
             }
         }
         changed
@@ -155,19 +104,21 @@ impl Scheduler for LatencyAware {
     }
 
     fn schedule(&mut self, round: &Round<'_>, plan: &mut Plan<'_>) -> Result<Verdict, PluginError> {
-        let world = World::new(round, self.distances);
+        let machines = Machines::new(&round.snapshot, self.distances);
+        let topologies: Vec<Topo> = Board::new(round).shares().iter().map(|share| Topo::new(&round.snapshot, share)).collect();
         let should_stop = || round.should_stop();
-        let pass = Pass { world: &world, gain_pct: self.gain_pct, should_stop: &should_stop };
-        let mut state = world.start(round);
-        for _ in 0..PASSES_MAX {
-            let next = pass.run(&state);
-            let is_settled = next == state;
-            state = next;
-            if is_settled || should_stop() {
-                break;
+        let pass = Pass { machines: &machines, topologies: &topologies, gain_pct: self.gain_pct, should_stop: &should_stop };
+        let board = Board::settled(round, |board| pass.run(board));
+        let mut changed = board.write(plan);
+        for (topo, share) in topologies.iter().zip(board.shares()) {
+            if plan.takes_cores() {
+                changed |= self.write_cores(&machines, topo, &board, share, plan);
+            }
+            if round.wants_reasons() {
+                reasons::explain(round, &machines, topo, &board, share);
             }
         }
-        Ok(if self.write(round, &world, &state, plan) { Verdict::Done } else { Verdict::NoChange })
+        Ok(if changed { Verdict::Done } else { Verdict::NoChange })
     }
 }
 

@@ -5,7 +5,7 @@
 //! measured count as measured; others by what Storm's cost counts (a copy for each emitter, with `all` and `direct` one for each pair), at
 //! the scale of the measured ones. Ackers, whom nobody subscribes, get a small part of what spouts emit, so that they stand near them.
 
-use saetta_sdk::{CompId, ExecId, Snapshot, TopoId, abi};
+use saetta_sdk::{CompId, ExecId, NodeId, Snapshot, TopoId, abi};
 use std::collections::BTreeMap;
 
 /// Bytes per second of an edge beyond which it counts no more.
@@ -55,6 +55,8 @@ pub(crate) struct Traffic {
     pub(crate) weights: Matrix,
     /// True for groups of ackers.
     pub(crate) is_acker: Vec<bool>,
+    /// Component of each group, from the topology's first.
+    pub(crate) comp: Vec<usize>,
 }
 
 struct Edge {
@@ -85,7 +87,7 @@ pub(crate) fn traffic(snapshot: &Snapshot<'_>, topology: TopoId) -> Traffic {
     // Groups: a component, or its first executor and the others.
     let mut groups: BTreeMap<CompId, Vec<(usize, i128)>> = BTreeMap::new();
     let mut group = vec![0; row.n_execs as usize];
-    let mut is_acker = Vec::new();
+    let (mut is_acker, mut comp) = (Vec::new(), Vec::new());
     for (id, c) in snapshot.components_of(&row) {
         let has_head = c.n_execs > 1 && edges.iter().any(|e| e.is_global && e.to == id);
         let sizes = if has_head { vec![1, i128::from(c.n_execs) - 1] } else { vec![i128::from(c.n_execs)] };
@@ -94,6 +96,7 @@ pub(crate) fn traffic(snapshot: &Snapshot<'_>, topology: TopoId) -> Traffic {
             group[(exec - row.first_exec) as usize] = first + usize::from(has_head && i > 0);
         }
         is_acker.extend(sizes.iter().map(|_| c.kind == abi::KIND_ACKER));
+        comp.extend(sizes.iter().map(|_| (id.0 - row.first_comp) as usize));
         groups.insert(id, sizes.into_iter().enumerate().map(|(i, n)| (first + i, n)).collect());
     }
 
@@ -122,5 +125,20 @@ pub(crate) fn traffic(snapshot: &Snapshot<'_>, topology: TopoId) -> Traffic {
             }
         }
     }
-    Traffic { group, bytes, weights, is_acker }
+    Traffic { group, bytes, weights, is_acker, comp }
+}
+
+impl Traffic {
+    /// Thousandths of bytes per second between executors on different nodes, by executors of each group on each node.
+    pub(crate) fn crossing(&self, on: &BTreeMap<NodeId, Vec<u32>>) -> i128 {
+        if on.len() < 2 {
+            return 0;
+        }
+        let pairs = |n: &[u32]| -> i128 {
+            let held: Vec<(usize, i128)> = n.iter().enumerate().filter(|(_, n)| **n > 0).map(|(g, n)| (g, i128::from(*n))).collect();
+            held.iter().map(|(g, n)| held.iter().map(|(h, m)| self.bytes.get(*g, *h) * n * m).sum::<i128>()).sum()
+        };
+        let all: Vec<u32> = (0..self.comp.len()).map(|g| on.values().map(|n| n[g]).sum()).collect();
+        (pairs(&all) - on.values().map(|n| pairs(n)).sum::<i128>()) / 2
+    }
 }

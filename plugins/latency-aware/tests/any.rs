@@ -2,10 +2,11 @@
 
 mod common;
 
-use common::{EVEN, Edge, crossing};
+use common::{Edge, crossing};
 use proptest::prelude::*;
 use saetta_latency_aware::BUILTIN;
 use saetta_sdk::abi;
+use saetta_sdk::testing::shapes::even;
 use saetta_sdk::testing::{Cluster, Component, Done, Node, Topology};
 use std::collections::BTreeMap;
 
@@ -104,10 +105,11 @@ fn total(done: &Done, topologies: &[Made], stats: bool) -> f64 {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
 
+    /// `traffic`, a case that Storm lacks.
     #[test]
     fn never_more_crosses_nodes_than_with_even((nodes, topologies, stats, warm) in any()) {
         let c = cluster("n", &nodes, &topologies, stats, warm);
-        let (even, near) = (c.run(EVEN), c.run(BUILTIN));
+        let (even, near) = (c.run(even()), c.run(BUILTIN));
         let left = |done: &Done| (0..topologies.len()).map(|t| done.unplaced(&format!("t{t}"))).sum::<usize>();
         prop_assert_eq!(left(&even), left(&near), "as many are placed");
         let (e, n) = (total(&even, &topologies, stats), total(&near, &topologies, stats));

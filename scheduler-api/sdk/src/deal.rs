@@ -11,6 +11,7 @@
 //! search over all deals.
 
 mod board;
+mod commit;
 mod idle;
 
 pub use board::{Board, Share};

@@ -30,6 +30,7 @@
 
 mod random;
 pub mod recorded;
+pub mod shapes;
 
 use crate::call::{Builtin, Instance, PlanArrays, Reason, RoundArgs, Services};
 use crate::snapshot::{Rate, Snapshot, Writer};
@@ -65,6 +66,7 @@ pub struct Node {
     host: String,
     rack: String,
     ports: Vec<u32>,
+    lost_ports: Vec<u32>,
     /// By number.
     cores: Vec<TestCore>,
     total: BTreeMap<String, i64>,
@@ -137,8 +139,8 @@ impl Node {
     /// A node on a host of its own, without slots and resources.
     pub fn new(id: &str) -> Self {
         let host = format!("host-{id}");
-        let (ports, cores, total) = (Vec::new(), Vec::new(), BTreeMap::new());
-        Node { id: id.into(), host, rack: String::new(), ports, cores, total, flags: 0, uptime_s: 3600 }
+        let (ports, lost_ports, cores, total) = (Vec::new(), Vec::new(), Vec::new(), BTreeMap::new());
+        Node { id: id.into(), host, rack: String::new(), ports, lost_ports, cores, total, flags: 0, uptime_s: 3600 }
     }
     /// Ports 6700 and up.
     pub fn slots(self, n: u32) -> Self {
@@ -147,6 +149,11 @@ impl Node {
     /// These ports.
     pub fn ports(mut self, ports: impl IntoIterator<Item = u32>) -> Self {
         self.ports = ports.into_iter().collect();
+        self
+    }
+    /// One of its ports is no longer reported.
+    pub fn lost_port(mut self, port: u32) -> Self {
+        self.lost_ports.push(port);
         self
     }
     /// Its host.
@@ -601,13 +608,14 @@ impl Cluster {
         for (port, (cores, share)) in ports.into_iter().zip(given) {
             let held = holder((&node.id, port));
             let flag = |on: bool, bit: u32| if on { bit } else { 0 };
+            let is_reported = node.flags & abi::NODE_GONE == 0 && !node.lost_ports.contains(&port);
             let slot = w.row(&abi::SlotRow {
                 node: row,
                 port,
                 topology: held.map_or(abi::NONE, |t| t as u32),
-                flags: flag(!closed, abi::SLOT_ASSIGNABLE)
+                flags: flag(!closed && is_reported, abi::SLOT_ASSIGNABLE)
                     | flag(held.is_some(), abi::SLOT_USED)
-                    | flag(node.flags & abi::NODE_GONE != 0, abi::SLOT_PORT_NOT_REPORTED),
+                    | flag(!is_reported, abi::SLOT_PORT_NOT_REPORTED),
                 n_cores: (cores.len() as u32).max(1),
                 share,
             });

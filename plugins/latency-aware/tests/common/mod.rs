@@ -1,28 +1,9 @@
-//! What both tests need: Even as a yardstick, and the bytes that cross nodes, counted pair by pair from what was written down.
+//! What both tests need: the bytes that cross nodes, counted pair by pair from what was written down.
 
 #![allow(dead_code, reason = "each test takes what it needs")]
 
-use saetta_sdk::call::Builtin;
-use saetta_sdk::deal::Board;
+use saetta_sdk::abi;
 use saetta_sdk::testing::Done;
-use saetta_sdk::{CreateCx, Plan, PluginError, Round, Scheduler, Verdict, abi};
-
-/// The default scheduler's rule; its own crate cannot be linked in beside another exported scheduler.
-struct Even;
-
-impl Scheduler for Even {
-    fn create(_: &CreateCx<'_>) -> Result<Self, PluginError> {
-        Ok(Even)
-    }
-    fn schedule(&mut self, round: &Round<'_>, plan: &mut Plan<'_>) -> Result<Verdict, PluginError> {
-        let mut board = Board::new(round);
-        board.give_up(&[]);
-        (0..board.shares().len()).for_each(|share| board.deal(share));
-        Ok(board.commit(round, plan))
-    }
-}
-
-pub(crate) const EVEN: Builtin = saetta_sdk::entry::builtin::<Even>("even");
 
 /// A subscription: from, to, grouping, bytes per second over all its pairs.
 pub(crate) type Edge = (usize, usize, u32, f64);

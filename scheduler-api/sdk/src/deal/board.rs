@@ -6,7 +6,7 @@
 //! is O(its executors log executors + nodes).
 
 use super::{Own, deal, interleave};
-use crate::{ExecId, Explanation, NodeId, Outcome, Plan, Round, SlotId, Snapshot, TopoId, Verdict};
+use crate::{ExecId, NodeId, Outcome, Round, SlotId, Snapshot, TopoId};
 use saetta_abi as abi;
 use std::cmp::Reverse;
 
@@ -16,16 +16,16 @@ const PASSES_MAX: usize = 8;
 /// Slots, executors and topologies of a round, as the plan so far has them.
 #[derive(Clone)]
 pub struct Board<'a> {
-    snapshot: Snapshot<'a>,
+    pub(super) snapshot: Snapshot<'a>,
     nodes: Vec<Seat>,
     /// Rows of `nodes` by node id: an order that does not depend on how hosts are named.
     by_id: Vec<NodeId>,
     slots: Vec<Place>,
     /// Slot of each executor.
-    at: Vec<Option<SlotId>>,
+    pub(super) at: Vec<Option<SlotId>>,
     /// The same when this pass began.
     began: Vec<Option<SlotId>>,
-    shares: Vec<Share>,
+    pub(super) shares: Vec<Share>,
     /// By topology: its place in `shares`.
     share_of: Vec<Option<usize>>,
     moves_left: Option<u32>,
@@ -72,9 +72,9 @@ pub struct Share {
     pub n_pinned: u32,
     /// Executors that are not in a pinned slot.
     pub n_execs: u32,
-    outcome: Outcome,
+    pub(super) outcome: Outcome,
     /// `WHY_*` of an executor without a slot.
-    why_none: u32,
+    pub(super) why_none: u32,
 }
 
 impl Share {
@@ -197,12 +197,15 @@ impl<'a> Board<'a> {
         pinned.sort_unstable();
         pinned.dedup();
         share.n_pinned = pinned.len() as u32;
-        // Executor rows are in task order within a topology, and so they stay within a slot.
-        placed.sort_unstable();
-        for group in placed.chunk_by(|a, b| a.1 == b.1) {
-            share.own.push(Own { slot: group[0].1, executors: group.iter().map(|p| p.2).collect() });
-        }
+        share.own = self.by_slot(placed);
         share
+    }
+
+    /// Executors with the key of their slot, slot by slot. Executor rows are in task order within a topology, and so they stay in a slot.
+    fn by_slot(&self, mut placed: Vec<((u32, u32), SlotId, ExecId)>) -> Vec<Own> {
+        placed.sort_unstable();
+        let own = |group: &[((u32, u32), SlotId, ExecId)]| Own { slot: group[0].1, executors: group.iter().map(|p| p.2).collect() };
+        placed.chunk_by(|a, b| a.1 == b.1).map(own).collect()
     }
 
     /// The snapshot it was made from.
@@ -224,6 +227,19 @@ impl<'a> Board<'a> {
     /// Topology whose worker is in a slot.
     pub fn holder(&self, slot: SlotId) -> Option<TopoId> {
         self.slots[slot.index()].holder
+    }
+    /// Where an executor is by now.
+    pub fn slot_of(&self, exec: ExecId) -> Option<SlotId> {
+        self.at[exec.index()]
+    }
+    /// A topology's executors in slots that keep what they hold and take nothing new, by slot in slot order.
+    pub fn pinned(&self, share: usize) -> Vec<Own> {
+        let share = &self.shares[share];
+        if share.n_pinned == 0 {
+            return Vec::new();
+        }
+        let placed = self.snapshot.executors_of(&share.row).filter_map(|(exec, _)| Some((self.at[exec.index()]?, exec)));
+        self.by_slot(placed.filter(|(slot, _)| !self.is_open(*slot)).map(|(slot, exec)| (self.key(slot), slot, exec)).collect())
     }
     /// True for a node that is used last.
     pub fn is_grey(&self, node: NodeId) -> bool {
@@ -337,18 +353,18 @@ impl<'a> Board<'a> {
             self.at[exec.index()] = Some(slot);
             placed.push((self.key(slot), slot, exec));
         }
-        placed.sort_unstable();
-        for group in placed.chunk_by(|a, b| a.1 == b.1) {
-            self.shares[i].own.push(Own { slot: group[0].1, executors: group.iter().map(|p| p.2).collect() });
-            if self.holder(group[0].1) != Some(topology) {
-                self.hold(group[0].1, Some(topology));
+        let now = self.by_slot(placed);
+        for own in &now {
+            if self.holder(own.slot) != Some(topology) {
+                self.hold(own.slot, Some(topology));
             }
         }
         for own in before {
-            if placed.binary_search_by_key(&self.key(own.slot), |p| p.0).is_err() {
+            if now.binary_search_by_key(&self.key(own.slot), |o| self.key(o.slot)).is_err() {
                 self.hold(own.slot, None);
             }
         }
+        self.shares[i].own = now;
         let row = self.shares[i].row;
         let loose = self.snapshot.executors_of(&row).map(|(exec, _)| exec).filter(|e| self.at[e.index()].is_none());
         self.shares[i].unplaced = loose.collect();
@@ -411,33 +427,5 @@ impl<'a> Board<'a> {
     /// Says why executors of a share have no slot, `abi::WHY_*`, where there is more to it than that none was free.
     pub fn why_none(&mut self, share: usize, code: u32) {
         self.shares[share].why_none = code;
-    }
-
-    /// Writes the plan, and reasons where they are asked for.
-    pub fn commit(&self, round: &Round<'_>, plan: &mut Plan<'_>) -> Verdict {
-        let mut changed = false;
-        for share in &self.shares {
-            let rebalance = share.row.flags & abi::TOPO_REBALANCE != 0;
-            for (exec, e) in self.snapshot.executors_of(&share.row) {
-                let (before, now) = (SlotId::some(e.slot), self.at[exec.index()]);
-                changed |= before != now;
-                match now {
-                    Some(slot) => plan.place(exec, slot),
-                    None => plan.free(exec),
-                }
-                if round.wants_reasons() {
-                    let code = match now {
-                        None => share.why_none,
-                        _ if now == before => abi::WHY_KEPT,
-                        _ if before.is_none() && e.last_slot != abi::NONE => abi::WHY_MOVED_NODE_LOST,
-                        _ if before.is_some() && rebalance => abi::WHY_MOVED_REBALANCE,
-                        _ => abi::WHY_BEST_SCORE,
-                    };
-                    round.explain(&Explanation::new(exec, now, code));
-                }
-            }
-            plan.outcome(share.topology, share.outcome);
-        }
-        if changed { Verdict::Done } else { Verdict::NoChange }
     }
 }
