@@ -2,9 +2,8 @@
 
 use saetta_blacklist::{BUILTIN, Window};
 use saetta_sdk::abi;
-use saetta_sdk::deal::Board;
+use saetta_sdk::testing::shapes::even;
 use saetta_sdk::testing::{Cluster, Component, Node, Rig, Topology};
-use saetta_sdk::{CreateCx, Plan, PluginError, Round, Scheduler, Verdict};
 use std::collections::BTreeMap;
 
 const STORM: &str = r#"{"tolerance_secs": 200, "tolerance_count": 2, "resume_secs": 300}"#;
@@ -151,24 +150,9 @@ fn more_workers_wanted_than_executors_is_no_shortage() {
     assert_eq!(judge(&mut rig, &few, 2), "B.");
 }
 
-/// What `even` does, for the marks.
-struct Even;
-
-impl Scheduler for Even {
-    fn create(_: &CreateCx<'_>) -> Result<Self, PluginError> {
-        Ok(Even)
-    }
-    fn schedule(&mut self, round: &Round<'_>, plan: &mut Plan<'_>) -> Result<Verdict, PluginError> {
-        let mut board = Board::new(round);
-        (0..board.shares().len()).for_each(|share| board.deal(share));
-        Ok(board.commit(round, plan))
-    }
-}
-
 #[test]
 fn test_greylist_a_host_that_was_let_go_is_used_last() {
     let three = |n| (0..n).map(|_| Some(vec![0, 1, 2])).collect::<Vec<Ports>>();
-    let even = saetta_sdk::entry::builtin::<Even>("even");
     for (greylist, on_first) in [(true, 1), (false, 2)] {
         let mut rig = rig(&STORM.replace('}', &format!(", \"greylist\": {greylist}}}")));
         let gone = [None, Some(vec![0, 1, 2])];
@@ -177,7 +161,7 @@ fn test_greylist_a_host_that_was_let_go_is_used_last() {
         }
         let four = cluster(&three(2)).topology(Topology::new("t").workers(4).with(Component::bolt("bolt", 8)));
         let judged = four.ask().judged_by(&mut rig).unwrap();
-        let done = judged.run(even);
+        let done = judged.run(even());
         assert_eq!(done.workers_by_node("t").get("sup-0"), Some(&on_first), "greylist {greylist}");
         assert_eq!(done.unplaced("t"), 0);
     }

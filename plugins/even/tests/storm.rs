@@ -2,27 +2,13 @@
 
 use saetta_even::BUILTIN;
 use saetta_sdk::abi;
+use saetta_sdk::testing::shapes::{nodes, topology, workers_on};
 use saetta_sdk::testing::{Cluster, Component, Done, Node, Topology};
 
-type Slots<'a> = &'a [(&'a str, u32)];
 /// Of a node.
 type WorkersOn<'a> = &'a [(&'a str, usize)];
 /// Of topologies, on s0, s1, ..
 type Workers<'a> = &'a [(&'a str, &'a [usize])];
-
-/// A topology with executors dealt over slots it runs in; without slots they wait.
-fn topology(name: &str, workers: u32, n_execs: usize, at: Slots<'_>) -> Topology {
-    let mut component = Component::bolt("bolt", n_execs as u32);
-    for (i, (node, port)) in (0..n_execs).zip(at.iter().cycle()) {
-        component = component.at(i, node, *port);
-    }
-    Topology::new(name).workers(workers).with(component)
-}
-
-/// `n` nodes s0, s1, .. with ports 0, 1, ..
-fn nodes(n: usize, n_ports: u32) -> Cluster {
-    (0..n).fold(Cluster::new(), |c, i| c.node(Node::new(&format!("s{i}")).ports(0..n_ports)))
-}
 
 fn executors_of_workers(done: &Done, topology: &str) -> Vec<usize> {
     let mut fill: Vec<usize> = done.workers(topology).iter().map(|(_, comps)| comps.len()).collect();
@@ -36,6 +22,14 @@ struct Case {
     cluster: Cluster,
     workers: &'static [(&'static str, &'static [usize])],
     moved: usize,
+}
+
+fn check(case: Case) {
+    let done = case.cluster.check(BUILTIN, "{}");
+    for (topology, fill) in case.workers {
+        assert_eq!(executors_of_workers(&done, topology), *fill, "{}", case.name);
+    }
+    assert_eq!(done.moved, case.moved, "{}", case.name);
 }
 
 #[test]
@@ -71,10 +65,27 @@ fn the_cases_of_storms_nimbus_tests() {
             workers: &[("t", &[1, 1])],
             moved: 0,
         },
+        // Executors whose heartbeat is too old come without a slot; the others of their worker stay.
+        Case {
+            name: "testReassignment: two executors died, and only they move",
+            cluster: nodes(2, 2).topology(
+                Topology::new("t")
+                    .workers(2)
+                    .with(Component::bolt("bolt", 4).died_at(0, "s0", 0).died_at(1, "s1", 0).at(2, "s0", 1).at(3, "s1", 1)),
+            ),
+            workers: &[("t", &[2, 2])],
+            moved: 0,
+        },
         Case {
             name: "testReassignmentToConstrainedCluster: one slot is left and holds everything",
             cluster: nodes(1, 1).topology(topology("t", 2, 6, &[])),
             workers: &[("t", &[6])],
+            moved: 0,
+        },
+        Case {
+            name: "testReassignSqueezedTopology: one slot for four workers",
+            cluster: nodes(1, 1).topology(topology("t", 4, 9, &[])),
+            workers: &[("t", &[9])],
             moved: 0,
         },
         Case {
@@ -126,13 +137,7 @@ fn the_cases_of_storms_nimbus_tests() {
             moved: 0,
         },
     ];
-    for case in cases {
-        let done = case.cluster.check(BUILTIN, "{}");
-        for (topology, fill) in case.workers {
-            assert_eq!(executors_of_workers(&done, topology), *fill, "{}", case.name);
-        }
-        assert_eq!(done.moved, case.moved, "{}", case.name);
-    }
+    cases.into_iter().for_each(check);
 }
 
 #[test]
@@ -163,17 +168,18 @@ fn the_cases_storm_lacks() {
             workers: &[("t", &[1, 1])],
             moved: 0,
         },
+        // Machines are for other schedulers: it says nothing here.
+        Case {
+            name: "machines-greater-than-workers",
+            cluster: nodes(3, 3).topology(topology("t", 2, 4, &[]).row(|r| r.isolate_machines = 3)),
+            workers: &[("t", &[2, 2])],
+            moved: 0,
+        },
         Case { name: "no slot at all", cluster: nodes(2, 0).topology(topology("t", 1, 2, &[])), workers: &[("t", &[])], moved: 0 },
         Case { name: "no node at all", cluster: nodes(0, 0).topology(topology("t", 1, 2, &[])), workers: &[("t", &[])], moved: 0 },
         Case { name: "no topology", cluster: nodes(2, 2), workers: &[], moved: 0 },
     ];
-    for case in cases {
-        let done = case.cluster.check(BUILTIN, "{}");
-        for (topology, fill) in case.workers {
-            assert_eq!(executors_of_workers(&done, topology), *fill, "{}", case.name);
-        }
-        assert_eq!(done.moved, case.moved, "{}", case.name);
-    }
+    cases.into_iter().for_each(check);
 }
 
 /// One case of marks: the first node has them, and workers by node.
@@ -193,7 +199,9 @@ fn marked_nodes_keep_what_runs_and_get_nothing_new_or_are_used_last() {
             &[("s0", 1), ("s1", 1)],
         ),
     ];
-    for (name, cluster, expected) in cases {
+    let lost = nodes(1, 1).node(Node::new("s1").ports(0..2).lost_port(0)).topology(topology("t", 2, 4, &[("s1", 0)]));
+    let lost = ("a port that is not reported keeps its worker, which is one of those wanted", lost, &[("s1", 1)][..]);
+    for (name, cluster, expected) in cases.into_iter().chain([lost]) {
         let done = cluster.check(BUILTIN, "{}");
         let expected = expected.iter().map(|(n, w)| ((*n).to_owned(), *w)).collect();
         assert_eq!(done.workers_by_node("t"), expected, "{name}");
@@ -210,7 +218,7 @@ fn idle_nodes_get_workers_only_where_that_is_asked_for() {
     let up = |s| nodes(2, 4).node(Node::new("s2").ports(0..4).uptime_s(s)).topology(two_one());
     let marked = |flags| nodes(2, 4).node(Node::new("s2").ports(0..4).flags(flags)).topology(two_one());
     let half = |name, first| topology(name, 4, 4, &[("s0", first), ("s0", first + 1), ("s1", first), ("s1", first + 1)]);
-    let cases: [(&str, &str, Cluster, Workers<'_>); 19] = [
+    let cases: [(&str, &str, Cluster, Workers<'_>); 20] = [
         ("off by default", "{}", nodes(3, 4).topology(two_one()), &[("t", &[2, 1, 0])]),
         ("2/1/0", ON, nodes(3, 4).topology(two_one()), &[("t", &[1, 1, 1])]),
         ("none is idle", ON, nodes(2, 4).topology(two_one()), &[("t", &[2, 1])]),
@@ -246,6 +254,17 @@ fn idle_nodes_get_workers_only_where_that_is_asked_for() {
         ("blacklisted is not idle", ON, marked(abi::NODE_BLACKLISTED), &[("t", &[2, 1, 0])]),
         ("reserved is not idle", ON, marked(abi::NODE_RESERVED), &[("t", &[2, 1, 0])]),
         ("one that is not asked for stays", ON, nodes(3, 4).topology(two_one().not_asked()), &[("t", &[2, 1, 0])]),
+        (
+            "a given subset is honoured",
+            ON,
+            nodes(3, 4).topology(topology("out", 2, 2, &[("s0", 2), ("s0", 3)]).not_asked()).topology(topology(
+                "in",
+                3,
+                3,
+                &[("s1", 0), ("s1", 1), ("s1", 2)],
+            )),
+            &[("out", &[2, 0, 0]), ("in", &[0, 2, 1])],
+        ),
         // Through Storm's default scheduler it once moved two.
         (
             "the limit holds for the round",
@@ -257,9 +276,7 @@ fn idle_nodes_get_workers_only_where_that_is_asked_for() {
     for (name, config, cluster, expected) in cases {
         let done = cluster.ask().config(config).run(BUILTIN).unwrap();
         for (topology, workers) in expected {
-            let by_node = done.workers_by_node(topology);
-            let found: Vec<usize> = (0..workers.len()).map(|n| by_node.get(&format!("s{n}")).copied().unwrap_or(0)).collect();
-            assert_eq!(found, *workers, "{name}, {topology}");
+            assert_eq!(workers_on(&done, topology, workers.len()), *workers, "{name}, {topology}");
         }
         if config != ONE {
             cluster.check(BUILTIN, config);

@@ -2,29 +2,10 @@
 
 use saetta_isolation::BUILTIN;
 use saetta_sdk::abi;
-use saetta_sdk::testing::{Cluster, Component, Done, Node, Topology};
+use saetta_sdk::testing::shapes::{nodes, topology, workers_on};
+use saetta_sdk::testing::{Cluster, Component, Node, Topology};
 
 type Slots<'a> = &'a [(&'a str, u32)];
-
-/// A topology with executors dealt over slots it runs in; without slots they wait.
-fn topology(name: &str, workers: u32, n_execs: usize, at: Slots<'_>) -> Topology {
-    let mut component = Component::bolt("bolt", n_execs as u32);
-    for (i, (node, port)) in (0..n_execs).zip(at.iter().cycle()) {
-        component = component.at(i, node, *port);
-    }
-    Topology::new(name).workers(workers).with(component)
-}
-
-/// `n` nodes s0, s1, .. with ports 0, 1, ..
-fn nodes(n: usize, n_ports: u32) -> Cluster {
-    (0..n).fold(Cluster::new(), |c, i| c.node(Node::new(&format!("s{i}")).ports(0..n_ports)))
-}
-
-/// Workers of a topology on s0, s1, ..
-fn by_node(done: &Done, topology: &str, n: usize) -> Vec<usize> {
-    let by_node = done.workers_by_node(topology);
-    (0..n).map(|n| by_node.get(&format!("s{n}")).copied().unwrap_or(0)).collect()
-}
 
 #[test]
 fn storms_isolated_assignment() {
@@ -197,7 +178,7 @@ fn the_table() {
     for case in cases {
         let done = case.cluster.check(BUILTIN, case.config);
         for (topology, workers) in case.workers {
-            assert_eq!(by_node(&done, topology, workers.len()), *workers, "{}: {topology}", case.name);
+            assert_eq!(workers_on(&done, topology, workers.len()), *workers, "{}: {topology}", case.name);
         }
     }
 }
@@ -206,12 +187,12 @@ fn the_table() {
 fn isolation_unblacklists() {
     let all = nodes(2, 2).topology(topology("o", 4, 4, &[("s0", 0), ("s1", 0), ("s0", 1), ("s1", 1)])).topology(iso(2, 2, &[]));
     let done = all.check(BUILTIN, ONE);
-    assert_eq!((by_node(&done, "iso", 2), by_node(&done, "o", 2)), (vec![2, 0], vec![0, 2]));
+    assert_eq!((workers_on(&done, "iso", 2), workers_on(&done, "o", 2)), (vec![2, 0], vec![0, 2]));
     // It is killed: the others have its machine in the next round, by the same instance too.
     let mut rig = all.ask().config(&ONE.replace('@', "")).instance(BUILTIN).unwrap();
     let done = all.ask().run_on(&mut rig).unwrap();
     let done = all.after(&done).without_topology("iso").ask().run_on(&mut rig).unwrap();
-    assert_eq!(by_node(&done, "o", 2), [2, 2]);
+    assert_eq!(workers_on(&done, "o", 2), [2, 2]);
 }
 
 #[test]
@@ -233,7 +214,7 @@ fn a_limit_of_moves_is_kept_and_what_can_be_done_without_is_done() {
     let cluster = nodes(3, 2).topology(topology("o", 2, 4, &[("s0", 0), ("s1", 0)])).topology(iso(2, 2, &[]));
     for (max, expected) in [(0, [0, 0, 2]), (1, [0, 0, 2]), (2, [1, 0, 1])] {
         let done = cluster.ask().config(r#"{"machines": {"iso": 2}}"#).max_moves(max).run(BUILTIN).unwrap();
-        assert_eq!(by_node(&done, "iso", 3), expected, "at most {max}");
+        assert_eq!(workers_on(&done, "iso", 3), expected, "at most {max}");
         assert!(done.moved <= max as usize);
     }
 }

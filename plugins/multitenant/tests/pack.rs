@@ -59,17 +59,17 @@ fn check(case: &str, cluster: &Cluster, pools: &str, expected: &[Expected]) -> D
 #[test]
 fn the_default_pool() {
     let full = "Fully Scheduled";
-    check("five slots are two nodes", &four_nodes().topology(topology("a", 5, 5)), "", &[("a", 5, 2, 0, full)]);
-    check("simple", &four_nodes().topology(topology("a", 2, 5)), "", &[("a", 2, 1, 0, full)]);
-    check("simple, one runs", &four_nodes().topology(running("a", 2, 5, "n3")), "", &[("a", 2, 1, 0, full)]);
+    check("testNode, testFreePool: five slots are two nodes", &four_nodes().topology(topology("a", 5, 5)), "", &[("a", 5, 2, 0, full)]);
+    check("DefaultPoolSimple", &four_nodes().topology(topology("a", 2, 5)), "", &[("a", 2, 1, 0, full)]);
+    check("DefaultPoolSimple, one runs", &four_nodes().topology(running("a", 2, 5, "n3")), "", &[("a", 2, 1, 0, full)]);
     let capped = "Fully Scheduled (requested 5 slots, but could only use 3)";
-    check("big request", &four_nodes().topology(topology("a", 5, 3)), "", &[("a", 3, 1, 0, capped)]);
+    check("DefaultPoolBigRequest", &four_nodes().topology(topology("a", 5, 3)), "", &[("a", 3, 1, 0, capped)]);
     let one = Cluster::new().nodes(1, |n| n.slots(4));
     let fewer = "Running with fewer slots than requested (4/5)";
-    check("big request 2", &one.topology(topology("a", 5, 5)), "", &[("a", 4, 1, 0, fewer)]);
+    check("DefaultPoolBigRequest2", &one.topology(topology("a", 5, 5)), "", &[("a", 4, 1, 0, fewer)]);
     // It steals exactly one node from the free pool.
     let complex = four_nodes().topology(running("a", 2, 5, "n1")).topology(topology("b", 4, 5));
-    let done = check("complex", &complex, "", &[("a", 2, 1, 0, full), ("b", 4, 2, 0, full)]);
+    let done = check("DefaultPoolComplex", &complex, "", &[("a", 2, 1, 0, full), ("b", 4, 2, 0, full)]);
     assert!(done.nodes("a").is_subset(&done.nodes("b")));
     let none = "Not fully scheduled (No free slots in default pool) 3 executors not scheduled";
     let crowded = Cluster::new().nodes(1, |n| n.slots(1)).topology(running("a", 1, 1, "n1")).topology(topology("b", 1, 3));
@@ -80,9 +80,9 @@ fn the_default_pool() {
 fn a_full_default_pool_serves_the_rest_once_a_slot_frees() {
     let c = Cluster::new().nodes(1, |n| n.slots(5)).topology(running("a", 1, 1, "n1")).topology(topology("b", 5, 5));
     let expected = [("a", 1, 1, 0, "Fully Scheduled"), ("b", 4, 1, 0, "Running with fewer slots than requested (4/5)")];
-    let done = check("full", &c, "", &expected);
+    let done = check("DefaultPoolFull", &c, "", &expected);
     let next = c.after(&done).without_topology("a");
-    let then = check("a slot freed", &next, "", &[("b", 5, 1, 0, "Fully Scheduled")]);
+    let then = check("DefaultPoolFull: a slot freed", &next, "", &[("b", 5, 1, 0, "Fully Scheduled")]);
     // Storm deals all five anew; one is enough.
     assert_eq!(then.moved, 1);
 }
@@ -92,12 +92,12 @@ fn isolated_pools() {
     let own = |t: Topology| t.owner("u");
     let on_four = "Scheduled Isolated on 4 Nodes";
     let simple = four_nodes().topology(own(machines(running("a", 4, 4, "n1"), 4)));
-    check("simple", &simple, "\"u\": 5", &[("a", 4, 4, 0, on_four)]);
+    check("IsolatedPoolSimple", &simple, "\"u\": 5", &[("a", 4, 4, 0, on_four)]);
     let big = Cluster::new().nodes(5, |n| n.slots(4)).topology(own(machines(running("a", 10, 4, "n1"), 10)));
-    check("big ask", &big, "\"u\": 5", &[("a", 4, 4, 0, on_four)]);
+    check("IsolatedPoolBigAsk", &big, "\"u\": 5", &[("a", 4, 4, 0, on_four)]);
     let complex = four_nodes().topology(own(running("a", 4, 4, "n1"))).topology(own(machines(topology("b", 4, 4), 2)));
     let both = [("a", 4, 1, 0, "Scheduled Isolated on 1 Nodes"), ("b", 4, 2, 0, "Scheduled Isolated on 2 Nodes")];
-    let done = check("complex", &complex, "\"u\": 5", &both);
+    let done = check("IsolatedPoolComplex", &complex, "\"u\": 5", &both);
     assert!(done.nodes("a").is_disjoint(&done.nodes("b")));
     // The one node that is left is not enough for a third, and the isolated one's are never stolen.
     let third = complex.after(&done).topology(own(machines(topology("c", 4, 4), 3)));
@@ -105,7 +105,7 @@ fn isolated_pools() {
     check("no node is stolen from an isolated one", &third, "\"u\": 9", &[both[0], both[1], ("c", 0, 0, 4, none)]);
     let mixed = [1, 2, 3, 4].iter().fold(Cluster::new(), |c, n| c.node(Node::new(&format!("n{n}")).slots(*n)));
     let uneven = mixed.topology(own(machines(topology("a", 3, 5), 2)));
-    check("different numbers of slots", &uneven, "\"u\": 5", &[("a", 3, 2, 0, "Scheduled Isolated on 2 Nodes")]);
+    check("DifferentNumberOfSlots", &uneven, "\"u\": 5", &[("a", 3, 2, 0, "Scheduled Isolated on 2 Nodes")]);
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn a_topology_that_wants_machines_displaces_the_others_of_its_user() {
     let b = machines(topology("b", 4, 4), 2).owner("u").priority(-1);
     let c = four_nodes().topology(running("a", 4, 4, "n1").owner("u")).topology(b);
     let max = "Max Nodes(2) for this user would be exceeded. 1 more nodes needed to run topology.";
-    check("complex 2", &c, "\"u\": 2", &[("a", 0, 0, 4, max), ("b", 4, 2, 0, "Scheduled Isolated on 2 Nodes")]);
+    check("IsolatedPoolComplex2", &c, "\"u\": 2", &[("a", 0, 0, 4, max), ("b", 4, 2, 0, "Scheduled Isolated on 2 Nodes")]);
     let calm = c.ask().config(r#"{"pools": {"u": 2}}"#).with_reasons().run(BUILTIN).unwrap();
     assert_eq!((calm.moved, calm.workers("a").len(), calm.unplaced("b")), (0, 4, 4), "nothing running is evicted");
     assert_eq!(status(&calm, &["a", "b"], "b"), max);
@@ -133,7 +133,7 @@ fn three_users() {
         ("b", 4, 2, 0, "Scheduled Isolated on 2 Nodes"),
         ("d", 10, 5, 0, "Scheduled Isolated on 5 Nodes"),
     ];
-    check("from the configuration", &c, "\"a\": 5, \"b\": 5", &expected);
+    check("testMultitenantScheduler: from the configuration", &c, "\"a\": 5, \"b\": 5", &expected);
     check("from the cluster's users", &c.clone().isolated_nodes("a", 5).isolated_nodes("b", 5), "", &expected);
     check("the configuration wins", &c.isolated_nodes("a", 0).isolated_nodes("b", 1), "\"a\": 5, \"b\": 5", &expected);
 }
@@ -166,7 +166,12 @@ fn bad_starting_states_are_mended() {
     let full = "Fully Scheduled";
     // One slot, claimed by two: the older keeps it.
     let twice = Cluster::new().nodes(1, |n| n.slots(4)).topology(running("a", 2, 2, "n1")).topology(running("b", 3, 3, "n1"));
-    let done = check("claimed twice", &twice, "", &[("a", 2, 1, 0, full), ("b", 2, 1, 0, "Running with fewer slots than requested (2/3)")]);
+    let done = check(
+        "ForceFreeSlotInBadState, BadStartingState: claimed twice",
+        &twice,
+        "",
+        &[("a", 2, 1, 0, full), ("b", 2, 1, 0, "Running with fewer slots than requested (2/3)")],
+    );
     assert_eq!(done.slot("a", "c", 0).as_deref(), Some("n1:6700"));
     // A worker that answers though its supervisor is gone stays, and nothing joins it.
     let dead = Cluster::new()
@@ -176,9 +181,13 @@ fn bad_starting_states_are_mended() {
         .topology(running("b", 2, 2, "n2").owner("u"));
     let expected = [("a", 2, 2, 0, full), ("b", 2, 1, 0, "Scheduled Isolated on 1 Nodes")];
     let dead = dead.node(Node::new("n3").slots(2));
-    let done = check("dead supervisor", &dead, "\"u\": 2", &expected);
+    let done = check("SlotOnDeadSupervisor", &dead, "\"u\": 2", &expected);
     assert_eq!((done.workers("a")[0].1.len(), done.moved), (1, 0));
     assert!(done.nodes("a").contains("n3"));
+    // A worker in a port that its supervisor does not report stays, and nothing joins it.
+    let unknown = Cluster::new().node(Node::new("n1").slots(3).lost_port(6700)).topology(running("a", 2, 3, "n1"));
+    let done = check("SlotNotFoundInSupervisor", &unknown, "", &[("a", 2, 1, 0, full)]);
+    assert_eq!((done.workers("a")[0].1.len(), done.moved), (1, 0));
 }
 
 #[test]

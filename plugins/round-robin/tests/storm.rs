@@ -2,26 +2,11 @@
 
 use saetta_round_robin::BUILTIN;
 use saetta_sdk::abi;
+use saetta_sdk::testing::shapes::{nodes, topology};
 use saetta_sdk::testing::{Cluster, Component, Node, Topology};
-
-type Slots<'a> = &'a [(&'a str, u32)];
-
-/// A topology with executors dealt over slots it runs in; without slots they wait.
-fn topology(name: &str, workers: u32, n_execs: usize, at: Slots<'_>) -> Topology {
-    let mut component = Component::bolt("bolt", n_execs as u32);
-    for (i, (node, port)) in (0..n_execs).zip(at.iter().cycle()) {
-        component = component.at(i, node, *port);
-    }
-    Topology::new(name).workers(workers).with(component)
-}
 
 fn machines(topology: Topology, n: u32) -> Topology {
     topology.row(|r| r.isolate_machines = n)
-}
-
-/// `n` nodes s0, s1, .. with ports 0, 1, ..
-fn nodes(n: usize, n_ports: u32) -> Cluster {
-    (0..n).fold(Cluster::new(), |c, i| c.node(Node::new(&format!("s{i}")).ports(0..n_ports)))
 }
 
 /// One case: a cluster, and executors by worker on s0, s1, .. afterwards.
@@ -41,6 +26,16 @@ fn the_table() {
             name: "rr-same-component-spreads",
             cluster: nodes(4, 2).topology(topology("t", 4, 4, &[])),
             executors: &[("t", &[&[1], &[1], &[1], &[1]])],
+            moved: 0,
+        },
+        // Storm calls it placed when only the last executor has no room. One slot is left, and the worker on the lost node is the one wanted.
+        Case {
+            name: "rr-last-misfit",
+            cluster: Cluster::new()
+                .node(Node::new("s0").ports([0]).flags(abi::NODE_GONE))
+                .node(Node::new("s1").ports([0]))
+                .topology(Topology::new("t").workers(1).with(Component::bolt("bolt", 3).at(0, "s0", 0).at(1, "s0", 0))),
+            executors: &[("t", &[&[2], &[]])],
             moved: 0,
         },
         Case {
@@ -130,6 +125,9 @@ fn the_table() {
             assert_eq!(found, *expected, "{}: {topology}", case.name);
         }
         assert_eq!(done.moved, case.moved, "{}", case.name);
+        let is_whole =
+            case.executors.iter().all(|(topology, _)| (done.unplaced(topology) == 0) == (done.outcome(topology) == abi::OUT_SCHEDULED));
+        assert!(is_whole, "{}: an outcome says what is placed", case.name);
     }
 }
 
