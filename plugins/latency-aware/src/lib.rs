@@ -8,7 +8,7 @@
 //! (`layout.rs`). What runs moves only for a gain above a threshold, for one that waits and fits nowhere else, or where `even` too would
 //! move it and less would cross nodes: so never more crosses nodes than with `even`, which keeps no limits. Cores come last (`cores.rs`).
 //! The state is the SDK's board; a pass is repeated until it changes nothing, so that a second round finds nothing to do.
-//! Pure: no clock, no randomness, no state between rounds. Groups are components: O(executors x workers) a sweep, at most a million
+//! Pure: no clock, no randomness, no state between rounds. Groups are components: O(executors x workers) a sweep, at most 2^18
 //! steps a search, O(nodes x workers) to choose slots. Not here: resources.
 #![forbid(unsafe_code)]
 

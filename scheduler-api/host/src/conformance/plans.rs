@@ -1,9 +1,10 @@
 //! Checks of plans: by the rules, and by what a scheduler owes its cluster.
 
 use super::clusters;
-use super::rules::{CLAIM_RESOURCES, Rule, broken};
+use super::rules::{Rule, broken};
 use super::{Fine, Verdict};
 use crate::helper::check::{Bench, ask, fine, plain, plan_for};
+use crate::inspect::CLAIM_RESOURCES;
 use saetta_sdk::abi;
 use saetta_sdk::call::{Instance, RoundArgs};
 use saetta_sdk::snapshot::Snapshot;

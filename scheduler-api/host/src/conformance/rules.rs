@@ -21,9 +21,6 @@ pub(super) enum Rule {
     Freed,
 }
 
-/// A plugin that claims this keeps to what nodes have and chooses the number of workers itself.
-pub(super) const CLAIM_RESOURCES: &str = "saetta.resources/1";
-
 /// What is broken. Empty = a valid plan.
 pub(super) fn broken(snapshot: &Snapshot<'_>, answer: &Answer, max_moves: u32) -> Vec<(Rule, String)> {
     let mut found = Vec::new();

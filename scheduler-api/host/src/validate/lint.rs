@@ -43,7 +43,7 @@ pub fn lint(snapshot: &Snapshot<'_>, after: &[u32], rules: &Rules) -> Vec<Vec<St
         if !rules.constraints
             && let Err(broken) = alone::constraints(&view, slots, t)
         {
-            odd.push(format!("{broken}; who placed it does not look at that, a resource-aware scheduler does"));
+            odd.push(format!("{broken}; who placed it does not look at that; resource-aware and latency-aware do"));
         }
         odd
     };
