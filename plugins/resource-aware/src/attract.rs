@@ -55,6 +55,10 @@ impl Weights {
         Weights { of, size }
     }
 
+    /// What one executor of a component takes, as a share of a node.
+    pub fn size_of(&self, comp: u32) -> f64 {
+        self.size[comp as usize]
+    }
     /// Nothing that is said costs distance.
     pub fn is_nothing(&self) -> bool {
         self.of.iter().all(Vec::is_empty)
@@ -74,27 +78,12 @@ pub struct Prefer {
 pub const ORDERS: [Prefer; 2] = [Prefer { worker: 1.0, size: 0.0 }, Prefer { worker: 1.0, size: 1.0 }];
 
 impl Search<'_> {
-    /// Places all of `work`, node by node; with `bind` a new worker takes its ackers along at once. On failure the model is as it was.
-    pub fn place_by_attraction(
-        &mut self,
-        work: Work,
-        weights: &Weights,
-        prefer: Prefer,
-        bind: bool,
-        stop: &dyn Fn() -> bool,
-    ) -> Result<(), Failure> {
+    /// Places all of `work`, node by node. On failure the model is as it was.
+    pub fn place_by_attraction(&mut self, work: Work, weights: &Weights, prefer: Prefer, stop: &dyn Fn() -> bool) -> Result<(), Failure> {
         let begin = self.model().checkpoint();
-        let Work { executors, mut ackers, .. } = work;
-        if bind {
-            self.set_ackers(std::mem::take(&mut ackers));
-        }
-        let mut end = self.attract(executors, weights, prefer, stop);
+        let mut end = self.attract(work.executors, weights, prefer, stop);
         if end.is_ok() {
-            if !bind {
-                self.set_ackers(ackers);
-                self.share_ackers();
-            }
-            end = self.place_left_ackers(stop);
+            end = self.place_ackers(work.ackers, stop);
         }
         if end.is_err() {
             self.model().rollback(begin);

@@ -3,6 +3,7 @@
 //! Before: the executors without a slot. After: `search` places them in this order. Ackers come last, unless a new worker takes them along.
 //! Executors of one component are alike and come by first task. Pure.
 
+use saetta_sdk::model::max_colocation;
 use saetta_sdk::{CompId, ExecId, Snapshot, TopoId, abi};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -179,8 +180,7 @@ fn severity(snapshot: &Snapshot<'_>, parts: &mut [Part], work: &mut Work) {
     let n_comps = parts.iter().filter(|p| is_users(&p.row)).count() as u32;
     let severity = |p: &Part| {
         let apart = snapshot.incompatible_with(p.id).len() as u32;
-        let spread = if p.row.flags & abi::COMP_SPREAD != 0 && p.row.max_colocation == 0 { 1 } else { p.row.max_colocation };
-        apart + n_comps.checked_div(spread).unwrap_or(0)
+        apart + n_comps.checked_div(max_colocation(&p.row)).unwrap_or(0)
     };
     let mut order: Vec<usize> = (0..parts.len()).filter(|i| is_users(&parts[*i].row)).collect();
     // Ties by name descending, as Storm has it.

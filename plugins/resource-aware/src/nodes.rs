@@ -105,6 +105,8 @@ pub struct Places {
     first_node: Vec<u32>,
     flags: Vec<u32>,
     hosts_closed: Vec<bool>,
+    /// What all nodes have, kind by kind.
+    pub total: Vec<i64>,
 }
 
 impl Places {
@@ -113,6 +115,10 @@ impl Places {
         let racks = snapshot.racks();
         let n_hosts = snapshot.hosts().len() as u32;
         let n_nodes = snapshot.nodes().len() as u32;
+        let mut total = vec![0i64; snapshot.kinds().len()];
+        for node in 0..n_nodes {
+            total.iter_mut().zip(snapshot.node_total(NodeId(node)).iter()).for_each(|(sum, t)| *sum = sum.saturating_add(t));
+        }
         Places {
             n_racks: racks.len(),
             rack_of_host: snapshot.hosts().iter().map(|h| h.rack).collect(),
@@ -120,12 +126,17 @@ impl Places {
             first_host: racks.iter().map(|r| r.first_host).chain([n_hosts]).collect(),
             first_node: snapshot.hosts().iter().map(|h| h.first_node).chain([n_nodes]).collect(),
             flags: snapshot.nodes().iter().map(|n| n.flags).collect(),
+            total,
             hosts_closed: snapshot.hosts().iter().map(|h| h.flags & abi::HOST_BLACKLISTED != 0).collect(),
         }
     }
     /// How many nodes.
     pub fn n_nodes(&self) -> usize {
         self.host_of_node.len()
+    }
+    /// Nodes that may take something new.
+    pub fn open_nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
+        (0..self.n_nodes() as u32).map(NodeId).filter(|n| self.is_open(*n))
     }
     /// Rack of a node.
     pub fn rack_of(&self, node: NodeId) -> usize {

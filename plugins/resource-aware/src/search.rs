@@ -83,7 +83,8 @@ impl<'a> Search<'a> {
                 })
             })
             .collect();
-        let mut runs: Vec<SlotId> = snapshot.executors_of(&row).filter_map(|(e, _)| model.slot_of(e)).collect();
+        let as_it_runs = |(e, row): (ExecId, abi::ExecutorRow)| model.slot_of(e).filter(|s| s.0 == row.slot);
+        let mut runs: Vec<SlotId> = snapshot.executors_of(&row).filter_map(as_it_runs).collect();
         runs.sort_unstable();
         runs.dedup();
         let full = vec![false; row.n_comps as usize * places.n_racks];
@@ -167,9 +168,6 @@ impl<'a> Search<'a> {
     pub(crate) fn row(&self) -> &abi::TopologyRow {
         &self.row
     }
-    pub(crate) fn set_ackers(&mut self, ackers: VecDeque<ExecId>) {
-        self.ackers = ackers;
-    }
     /// A slot of this node that fits.
     pub(crate) fn slot_of_node(&self, comp: CompId, node: NodeId) -> Option<SlotId> {
         if self.model.may_fit(comp, node) { self.slot_on(comp, node, &[]) } else { None }
@@ -182,8 +180,19 @@ impl<'a> Search<'a> {
     pub(crate) fn comps_in(&self, slot: SlotId) -> impl Iterator<Item = (usize, u32)> + '_ {
         self.model.comps_in(slot).map(|(c, n)| ((c.0 - self.row.first_comp) as usize, n))
     }
+    /// Ackers of a topology that is placed but for them. On failure the model is as it was.
+    pub(crate) fn place_ackers(&mut self, ackers: VecDeque<ExecId>, should_stop: &dyn Fn() -> bool) -> Result<(), Failure> {
+        let begin = self.model.checkpoint();
+        self.ackers = ackers;
+        self.share_ackers();
+        let end = self.place_left_ackers(should_stop);
+        if end.is_err() {
+            self.model.rollback(begin);
+        }
+        end
+    }
     /// Ackers into the workers that were opened, so many into each as go with it, where they fit.
-    pub(crate) fn share_ackers(&mut self) {
+    fn share_ackers(&mut self) {
         let alone = abi::TOPO_ONE_EXEC_PER_WORKER | abi::TOPO_ONE_COMP_PER_WORKER;
         let Some(acker) = self.ackers.front().filter(|_| self.row.flags & alone == 0).map(|e| self.model.comp_of(*e)) else { return };
         let mut workers: Vec<SlotId> = (self.row.first_exec..self.row.first_exec + self.row.n_execs)
@@ -203,7 +212,7 @@ impl<'a> Search<'a> {
         }
     }
     /// Ackers that no worker took along, each where it fits first.
-    pub(crate) fn place_left_ackers(&mut self, should_stop: &dyn Fn() -> bool) -> Result<(), Failure> {
+    fn place_left_ackers(&mut self, should_stop: &dyn Fn() -> bool) -> Result<(), Failure> {
         while let Some(exec) = self.ackers.pop_front() {
             if should_stop() {
                 return Err(Failure::Stopped);
@@ -214,9 +223,15 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// All nodes in order, for what all components together ask for.
-    pub fn nodes(&mut self) -> Vec<NodeId> {
-        self.orders.first_mut().map_or_else(Vec::new, |(_, nodes)| nodes.all(self.places))
+    /// Nodes that run no other topology, in order; `most` of them at most, 0 = all.
+    pub fn nodes_of_its_own(&mut self, most: u32) -> Vec<NodeId> {
+        let mut nodes = self.orders.first_mut().map_or_else(Vec::new, |(_, nodes)| nodes.all(self.places));
+        let others = |n: &NodeId| self.model.slots(*n).any(|s| self.model.holder(s).is_some_and(|t| t != self.topology));
+        nodes.retain(|n| !others(n));
+        if most > 0 {
+            nodes.truncate(most as usize);
+        }
+        nodes
     }
 
     /// The first slot that fits, besides those tried.

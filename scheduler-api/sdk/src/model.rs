@@ -51,6 +51,11 @@ impl Misfit {
     }
 }
 
+/// Executors of a component that may be on one node; 0 = any number. One to be spread without a number of its own: one.
+pub fn max_colocation(comp: &abi::ComponentRow) -> u32 {
+    if comp.flags & abi::COMP_SPREAD != 0 { comp.max_colocation.max(1) } else { comp.max_colocation }
+}
+
 /// A point to go back to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Checkpoint(usize);
@@ -155,7 +160,7 @@ impl Model {
             model.comps.push(Comp {
                 topology: c.topology,
                 on_heap: c.on_heap,
-                max_colocation: c.max_colocation,
+                max_colocation: max_colocation(&c),
                 blocks,
                 apart: apart..model.incompatible.len() as u32,
             });
