@@ -11,8 +11,9 @@
 //! Little-endian.
 
 use crate::SchedulerOptions;
+use crate::compare::{Comparison, compare, judge};
 use crate::process::{Answer, Failure, Helper, Question, Spawner, What};
-use crate::validate::Rules;
+use crate::validate::{Rules, View};
 use saetta_sdk::abi::{self, Field};
 use saetta_sdk::call::RoundArgs;
 use saetta_sdk::snapshot::Snapshot;
@@ -185,6 +186,41 @@ impl Record {
         let question = Question { bytes: &self.snapshot, before: &before, n_topologies: view.topologies().len(), args };
         let spawner = Spawner::start();
         Helper::start(&spawner, &options, what)?.round(&question, budget)
+    }
+
+    /// Where an answer to this round first differs from the recorded one; `None` = it is the same, bit for bit, or none is recorded.
+    pub fn difference(&self, now: &Answer) -> Option<String> {
+        let then = self.answer.as_ref()?;
+        let snapshot = Snapshot::new(&self.snapshot).expect("checked when it was read, or made by the host");
+        let view = View::new(&snapshot);
+        let first = |a: &[u32], b: &[u32]| a.iter().zip(b).position(|(a, b)| a != b);
+        let exec = |e: usize| {
+            let row = &view.execs[e];
+            let topology = snapshot.text(view.topologies[row.topology as usize].id);
+            format!("executor {} of `{}` in {topology}", view.exec(e), view.component(row.component))
+        };
+        let place = |slot: u32| if slot == abi::NONE { "in no slot".to_owned() } else { format!("in {}", view.slot(slot)) };
+        if let Some(e) = first(&then.slot_of_exec, &now.slot_of_exec) {
+            return Some(format!("{} was {} and is {}", exec(e), place(then.slot_of_exec[e]), place(now.slot_of_exec[e])));
+        }
+        if let Some(t) = first(&then.outcome, &now.outcome) {
+            let id = snapshot.text(view.topologies[t].id);
+            return Some(format!("the outcome of {id} was {} and is {}", then.outcome[t], now.outcome[t]));
+        }
+        let core = |core: u32| if core == abi::NONE { "on no core of its own".to_owned() } else { format!("on core row {core}") };
+        first(&then.core_of_exec, &now.core_of_exec)
+            .map(|e| format!("{} was {} and is {}", exec(e), core(then.core_of_exec[e]), core(now.core_of_exec[e])))
+    }
+
+    /// The recorded plan and another one side by side, by the rules of the round. Where none is recorded, what ran stays.
+    pub fn compare(&self, other: &Answer) -> Comparison {
+        let snapshot = Snapshot::new(&self.snapshot).expect("checked when it was read, or made by the host");
+        let rules = self.rules();
+        let live = match &self.answer {
+            Some(answer) => judge(&snapshot, answer, &rules).0,
+            None => snapshot.executors().iter().map(|e| e.slot).collect(),
+        };
+        compare(&snapshot, &live, other, &rules)
     }
 
     /// Name of its file; names sort by time.

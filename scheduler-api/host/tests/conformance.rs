@@ -235,6 +235,81 @@ fn a_configuration_refused_without_a_word_is_caught() {
 }
 
 #[test]
+fn calling_the_host_from_another_thread_is_caught() {
+    caught_with("other_thread.c", "same-thread", Status::Failed, "from another thread", &["-pthread"], &options());
+}
+
+#[test]
+fn calling_the_host_after_the_end_is_caught() {
+    caught_with("talks_on.c", "no-host-calls-after-destroy", Status::Failed, "after destroy", &["-pthread"], &options());
+}
+
+#[test]
+fn an_extension_taken_for_granted_is_caught() {
+    caught("needs_explain.c", "host-without-extensions", Status::Crashed, "SIGSEGV");
+}
+
+#[test]
+fn an_ignored_signal_is_caught() {
+    caught("signals.c", "signal-dispositions-unchanged", Status::Failed, "SigIgn");
+}
+
+#[test]
+fn a_variable_set_in_the_environment_is_caught() {
+    caught("environment.c", "locale-cwd-umask-env-unchanged", Status::Failed, "TZ");
+}
+
+#[test]
+fn a_crash_for_an_odd_configuration_is_caught() {
+    caught("fragile_config.c", "config-fuzz", Status::Crashed, "SIGSEGV");
+}
+
+#[test]
+fn freeing_twice_after_an_error_is_caught() {
+    caught("frees_twice.c", "destroy-after-error", Status::Crashed, "SIGABRT");
+}
+
+#[test]
+fn going_on_after_a_panic_is_caught() {
+    caught("panics_on.c", "poison-after-panic", Status::Failed, "E_PANIC");
+}
+
+#[test]
+fn a_table_of_todays_groupings_is_caught() {
+    caught("known_groupings.c", "unknown-enum-values", Status::Crashed, "SIGSEGV");
+}
+
+#[test]
+fn a_table_of_fixed_size_is_caught() {
+    caught("fixed_table.c", "max-size", Status::Failed, "too many executors");
+}
+
+#[test]
+fn deciding_by_the_letters_of_a_name_is_caught() {
+    caught("by_name.c", "permuted-names", Status::Failed, "the plan is another");
+}
+
+#[test]
+fn dice_are_caught() {
+    caught("dice.c", "deterministic", Status::Failed, "in another instance");
+}
+
+#[test]
+fn half_a_plan_is_caught() {
+    caught("leaves_half.c", "partial-result-on-cancel", Status::Failed, "told to stop");
+}
+
+#[test]
+fn never_looking_at_the_time_is_told() {
+    caught("never_asks.c", "polls-should-stop", Status::Warning, "should_stop");
+}
+
+#[test]
+fn cubic_time_is_told() {
+    caught("cubic.c", "monotone-cpu", Status::Warning, "times as long");
+}
+
+#[test]
 fn a_garbage_manifest_is_caught_before_any_code_runs_and_the_rest_is_skipped() {
     caught("garbage_manifest.c", "manifest", Status::Failed, "manifest that is not understood");
     let dir = tempfile::tempdir().unwrap();
@@ -247,7 +322,7 @@ fn a_garbage_manifest_is_caught_before_any_code_runs_and_the_rest_is_skipped() {
 fn after_a_crash_the_checks_that_need_rounds_are_skipped_and_the_others_are_not() {
     let dir = tempfile::tempdir().unwrap();
     let plugin = broken("segv.c", dir.path(), &[]);
-    let reports = run(&plugin, &selected("makes-an-instance,survives-a-round,stride,deadline"), &options());
+    let reports = run(&plugin, &selected("makes-an-instance,ends-before-deadline,survives-a-round,stride,polls-should-stop"), &options());
     let statuses: Vec<(&str, Status)> = reports.iter().map(|r| (r.check.id, r.status)).collect();
     let expected = [
         ("makes-an-instance", Status::Success),
@@ -257,6 +332,21 @@ fn after_a_crash_the_checks_that_need_rounds_are_skipped_and_the_others_are_not(
         ("polls-should-stop", Status::Skipped),
     ];
     assert_eq!(statuses, expected);
+}
+
+#[test]
+fn checks_that_run_at_once_report_in_the_same_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let plugin = broken("segv.c", dir.path(), &[]);
+    let with = |jobs: usize| {
+        let mut live = Vec::new();
+        let reports =
+            validate(&plugin, &selected("library,stride,survives-a-round"), &Options { jobs, ..options() }, |r| live.push(r.check.id));
+        let all: Vec<(&str, Status)> = reports.iter().map(|r| (r.check.id, r.status)).collect();
+        assert_eq!(live, all.iter().map(|(id, _)| *id).collect::<Vec<_>>());
+        all
+    };
+    assert_eq!(with(4), with(1));
 }
 
 #[test]

@@ -68,7 +68,15 @@ pub fn scenario(nodes: u32) -> Scenario {
     let supervisors = (0..nodes.div_ceil(RACK)).map(group).collect();
     let topologies = (0..n_topologies).map(topology).collect();
     let steps = vec![Step::Submit { topology: None }, Step::Round];
-    Scenario { source: format!("{nodes} nodes"), max_moves: None, min_worker_cpu_percent: 0.0, supervisors, topologies, steps }
+    Scenario {
+        source: format!("{nodes} nodes"),
+        max_moves: None,
+        min_worker_cpu_percent: 0.0,
+        plugins: Default::default(),
+        supervisors,
+        topologies,
+        steps,
+    }
 }
 
 fn topology(i: u32) -> Topology {

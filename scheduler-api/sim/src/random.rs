@@ -60,7 +60,15 @@ pub fn scenario(seed: u64) -> Scenario {
         steps.push(Step::Kill { topology: dice.of(&topologies).id.clone() });
     }
     let max_moves = dice.once_in(3).then(|| dice.from(0, 4));
-    Scenario { source: format!("seed {seed}"), max_moves, min_worker_cpu_percent: 0.0, supervisors, topologies, steps }
+    Scenario {
+        source: format!("seed {seed}"),
+        max_moves,
+        min_worker_cpu_percent: 0.0,
+        plugins: Default::default(),
+        supervisors,
+        topologies,
+        steps,
+    }
 }
 
 fn group(dice: &mut Dice, rack: u32) -> Supervisors {

@@ -32,6 +32,9 @@ pub struct Scenario {
     /// Least CPU a worker counts as taking, percent of a core.
     #[serde(default)]
     pub min_worker_cpu_percent: f64,
+    /// Configuration of plugins, by the name of each; what is not named here has none, or that of the daemon.
+    #[serde(default)]
+    pub plugins: BTreeMap<String, serde_json::Map<String, serde_json::Value>>,
     /// Machines there are from the beginning.
     #[serde(default)]
     pub supervisors: Vec<Supervisors>,

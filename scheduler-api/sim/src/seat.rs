@@ -25,20 +25,20 @@ pub enum Seat {
 impl Seat {
     /// An instance of a linked-in scheduler.
     pub fn linked(builtin: Builtin) -> Result<Self, String> {
-        Seat::here(builtin, false)
+        Seat::here(builtin, "{}", false)
     }
 
-    /// An instance of a plugin, loaded into this process for good: what breaks in it breaks this program.
-    pub fn in_process(path: &Path) -> Result<Self, String> {
+    /// An instance of a plugin with this configuration, loaded into this process for good: what breaks in it breaks this program.
+    pub fn in_process(path: &Path, config: &str) -> Result<Self, String> {
         let manifest = library::take(path, None).map_err(|e| e.to_string())?.manifest;
         let plugin = library::open(path).map_err(|e| e.to_string())?;
-        Seat::here(plugin, manifest.claims.iter().any(|c| c == CLAIM_RESOURCES))
+        Seat::here(plugin, config, manifest.claims.iter().any(|c| c == CLAIM_RESOURCES))
     }
 
-    fn here(builtin: Builtin, keeps_resources: bool) -> Result<Self, String> {
+    fn here(builtin: Builtin, config: &str, keeps_resources: bool) -> Result<Self, String> {
         let mut services = Services::new(|_, _| {});
         services.stats_window_s = Some(STATS_WINDOW_S);
-        Instance::builtin(builtin, "{}", services).map(|i| Seat::Here(i, keeps_resources)).map_err(|e| e.to_string())
+        Instance::builtin(builtin, config, services).map(|i| Seat::Here(i, keeps_resources)).map_err(|e| e.to_string())
     }
 
     /// It keeps to what nodes have, and chooses the number of workers itself.

@@ -30,7 +30,7 @@ pub(crate) struct Client {
 
 /// One attempt at one seed: an answer for good, or a reason to ask the next.
 enum Attempt {
-    Answered(Outcome<Value>),
+    Answered(Outcome<Vec<u8>>),
     Elsewhere { seed: String, why: String, refused: bool },
 }
 
@@ -81,7 +81,16 @@ impl Client {
         .await
     }
 
+    /// A file of nimbus, whole.
+    pub(crate) async fn bytes(&self, path: &str) -> Outcome<Vec<u8>> {
+        self.reach(Method::GET, path, &|r| r.timeout(UPLOAD_SILENCE)).await
+    }
+
     async fn ask(&self, method: Method, path: &str, dress: &(dyn Fn(RequestBuilder) -> RequestBuilder + Sync)) -> Outcome<Value> {
+        Ok(serde_json::from_slice(&self.reach(method, path, dress).await?).unwrap_or(Value::Null))
+    }
+
+    async fn reach(&self, method: Method, path: &str, dress: &(dyn Fn(RequestBuilder) -> RequestBuilder + Sync)) -> Outcome<Vec<u8>> {
         let began = Instant::now();
         loop {
             let mut tried = Vec::new();
@@ -120,18 +129,20 @@ async fn attempt(seed: &str, request: RequestBuilder) -> Attempt {
         Err(e) => return elsewhere(innermost(&e), e.is_connect()),
     };
     let status = answer.status();
-    let body = match answer.text().await {
+    let body = match answer.bytes().await {
         Ok(body) => body,
         Err(e) => return elsewhere(format!("the answer broke off: {}", innermost(&e)), false),
     };
-    let value = serde_json::from_str::<Value>(&body).unwrap_or(Value::Null);
+    if status.is_success() {
+        return Attempt::Answered(Ok(body.into()));
+    }
+    let value = serde_json::from_slice::<Value>(&body).unwrap_or(Value::Null);
     let said = match text(&value, "error") {
-        said if said.is_empty() => body.trim().chars().take(REFUSAL_CHARS_MAX).collect(),
+        said if said.is_empty() => String::from_utf8_lossy(&body).trim().chars().take(REFUSAL_CHARS_MAX).collect(),
         said => said,
     };
     let fail = |exit| Attempt::Answered(Err(Failure::new(exit, said.clone())));
     match status {
-        s if s.is_success() => Attempt::Answered(Ok(value)),
         StatusCode::SERVICE_UNAVAILABLE => elsewhere(said, false),
         StatusCode::NOT_FOUND => fail(Exit::NotFound),
         StatusCode::CONFLICT => fail(Exit::Conflict),

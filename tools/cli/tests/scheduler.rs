@@ -185,7 +185,107 @@ fn every_shipped_plugin_passes() {
     let bin = with(&packages.iter().map(String::as_str).chain(["saetta-sched-host"]).collect::<Vec<_>>());
     for name in names {
         let file = format!("libsaetta_{}.so", name.replace('-', "_"));
-        let (code, stdout, stderr) = saetta(&bin, &["validate", &file]);
+        let (code, stdout, stderr) = saetta(&bin, &["validate", &file, "--jobs", "2"]);
         assert_eq!(code, 0, "{name}: {stdout}{stderr}");
     }
+}
+
+/// A round of the scheduler in a helper, recorded as nimbus records it.
+fn recorded(bin: &Path, dir: &Path) -> PathBuf {
+    use saetta_sched_host::record::{Head, Record, Recorder};
+    use saetta_sched_host::{SchedulerOptions, ask::Desk, library::take, process::What};
+    let cluster = "[[supervisors]]\nname = \"n\"\ncount = 2\nslots = 2\n[[topologies]]\nid = \"words\"\nworkers = 3\nackers = 0\n\
+        [[topologies.components]]\nid = \"lines\"\nkind = \"spout\"\nexecutors = 4\n[[topologies.components]]\nid = \"count\"\nkind = \"bolt\"\n\
+        executors = 5\ninputs = [{ from = \"lines\" }]\n";
+    let scenario = saetta_sched_sim::scenario::Scenario::parse("test", cluster).unwrap();
+    let snapshot = saetta_sched_sim::world::World::all(&scenario).pack();
+    let args = saetta_sched_sim::compare::args(7, 0, 3, u32::MAX);
+    let path = bin.join("libsaetta_even.so");
+    let options = SchedulerOptions { helper: bin.join("saetta-sched-host"), ..SchedulerOptions::beside_exe().unwrap() };
+    let mut desk = Desk::new(options, What::Plugin { name: "even".into(), path: path.clone() });
+    let answer = desk.round(&snapshot, args).unwrap();
+    let head = Head {
+        round_id: args.round_id,
+        seed: args.seed,
+        max_moves: args.max_moves,
+        budget_ns: args.budget_ns,
+        plugin: "even".into(),
+        sha256: take(&path, None).unwrap().sha256,
+        id: "even 1".into(),
+        config: "{}".into(),
+        ..Head::default()
+    };
+    let record = Record { head, snapshot, answer: Some(answer) };
+    Recorder::new(dir.to_path_buf(), 1 << 20).keep(&record).unwrap();
+    dir.join(record.file_name())
+}
+
+#[test]
+fn a_recorded_round_is_asked_again_compared_and_damage_is_named() {
+    let bin = with(&["saetta-sched-host", "saetta-even", "saetta-round-robin"]);
+    let tmp = tempfile::tempdir().unwrap();
+    let file = recorded(&bin, tmp.path());
+    let replay = |file: &Path, more: &[&str]| saetta(tmp.path(), &[&["replay", file.to_str().unwrap()], more].concat());
+
+    let (code, stdout, stderr) = replay(&file, &[]);
+    assert_eq!((code, stdout.trim()), (0, "round 7 by even (even 1): the same, bit for bit"), "{stderr}");
+
+    let (code, stdout, stderr) = replay(&file, &["--plugin", "round-robin"]);
+    assert!(code == 0 && stdout.contains("even (recorded)") && stdout.contains("round-robin"), "{code} {stdout}{stderr}");
+    let (code, stdout, _) = replay(&file, &["--plugin", "round-robin", "--json"]);
+    let whole: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!(
+        (code, &whole["comparison"]["live"]["placed"], &whole["comparison"]["other"]["placed"]),
+        (0, &9.into(), &9.into()),
+        "{stdout}"
+    );
+
+    // Another plan in the record, with the right hash.
+    let mut record = saetta_sched_host::record::Record::read(&file).unwrap();
+    let slots = &mut record.answer.as_mut().unwrap().slot_of_exec;
+    let other = *slots.iter().find(|slot| **slot != slots[2]).unwrap();
+    slots[2] = other;
+    let forged = tmp.path().join("forged.round");
+    std::fs::write(&forged, record.encode()).unwrap();
+    let (code, stdout, stderr) = replay(&forged, &[]);
+    assert!(code == 1 && stdout.contains("another plan") && stderr.contains("` in words was in n-"), "{code} {stdout}{stderr}");
+
+    let bytes = std::fs::read(&file).unwrap();
+    let damaged = tmp.path().join("damaged.round");
+    for (content, why) in [
+        (bytes[..bytes.len() - 100].to_vec(), "damaged or cut"),
+        (bytes[..20].to_vec(), "does not begin as one"),
+        (bytes.iter().enumerate().map(|(at, byte)| byte ^ u8::from(at == 300)).collect(), "damaged or cut"),
+    ] {
+        std::fs::write(&damaged, content).unwrap();
+        let (code, stdout, stderr) = replay(&damaged, &[]);
+        assert!(code == 8 && stdout.is_empty() && stderr.contains(why) && stderr.contains("damaged.round"), "{code} {stdout}{stderr}");
+    }
+    let (code, _, stderr) = replay(&tmp.path().join("nowhere.round"), &[]);
+    assert!(code == 8 && stderr.contains("saetta scheduler rounds"), "{code} {stderr}");
+}
+
+#[test]
+fn a_scenario_configures_its_plugins_and_a_wrong_key_is_told() {
+    let bin = with(&["saetta-sched-host", "saetta-isolation"]);
+    let play = |config: &str| {
+        let tmp = tempfile::tempdir().unwrap();
+        let text = format!(
+            "[plugins.isolation]\n{config}\n[[supervisors]]\nname = \"n\"\ncount = 3\nslots = 2\n[[topologies]]\nid = \"words\"\nworkers = 2\n\
+             ackers = 0\n[[topologies.components]]\nid = \"lines\"\nkind = \"spout\"\nexecutors = 4\n"
+        );
+        std::fs::write(tmp.path().join("s.toml"), text).unwrap();
+        let plugin = bin.join("libsaetta_isolation.so");
+        saetta(tmp.path(), &["simulate", "s.toml", "--plugin", plugin.to_str().unwrap(), "--json"])
+    };
+    let nodes = |stdout: &str| {
+        let whole: serde_json::Value = serde_json::from_str(stdout).unwrap();
+        whole["items"][0]["rounds"][0]["figures"]["nodes"].as_u64().unwrap()
+    };
+    let (code, one, stderr) = play("machines = { words = 1 }");
+    assert_eq!((code, nodes(&one)), (0, 1), "{one}{stderr}");
+    let (code, two, stderr) = play("machines = { words = 2 }");
+    assert_eq!((code, nodes(&two)), (0, 2), "{two}{stderr}");
+    let (code, _, stderr) = play("machine = { words = 1 }");
+    assert!(code == 8 && stderr.contains("its configuration is {\"machine\""), "{code} {stderr}");
 }

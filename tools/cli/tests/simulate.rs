@@ -110,3 +110,10 @@ fn rounds_are_timed_on_the_cluster_of_a_file() {
     let said = ["nodes", "topologies", "executors", "scheduled", "again_moves"].map(|key| rung[key].as_u64().unwrap());
     assert_eq!(said, [2, 1, 4, 4, 0]);
 }
+
+#[test]
+fn a_scenario_configures_plugins_and_a_wrong_key_is_told_with_the_configuration() {
+    let (_dir, file) = scenario(&format!("plugins.even.redistribute_idle = true\n{SCENARIO}"));
+    let (code, _, stderr) = saetta(&["scheduler", "simulate", &file, "--plugin", "builtin:even"]);
+    assert!(code == 0 && stderr.contains("configures the plugin even, which is not played"), "{code} {stderr}");
+}

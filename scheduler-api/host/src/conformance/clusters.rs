@@ -1,7 +1,9 @@
 //! Clusters the checks run on: a few by hand, and as many at random as wanted.
 
-use saetta_sdk::abi;
+use saetta_sdk::abi::{self, Row};
+use saetta_sdk::snapshot::Snapshot;
 use saetta_sdk::testing::{Cluster, Component, Node, Topology};
+use std::collections::BTreeSet;
 
 /// A topology of a spout and two bolts.
 fn chain(name: &str, workers: u32, n: u32) -> Topology {
@@ -62,17 +64,64 @@ pub(super) fn all() -> Vec<(&'static str, Cluster)> {
     vec![("roomy", roomy()), ("busy", busy()), ("partly closed", partly_closed()), ("tight", tight()), ("to rebalance", to_rebalance())]
 }
 
+/// Nodes, and topologies that want so many workers, each a chain of three components of so many executors.
+pub(super) fn sized(n_nodes: usize, n_topologies: usize, workers: u32, n: u32) -> Cluster {
+    (0..n_topologies).fold(machines(n_nodes), |cluster, t| cluster.topology(chain(&format!("t{t:03}"), workers, n)))
+}
+
 /// Many nodes, many executors.
 pub(super) fn large() -> Cluster {
-    (0..20).fold(machines(200), |cluster, t| cluster.topology(chain(&format!("t{t:02}"), 10, 67)))
+    sized(200, 20, 10, 67)
+}
+
+/// A packed snapshot with a feature that no plugin of this version knows: it must be refused.
+pub(super) fn refused() -> Vec<u8> {
+    let mut bytes = roomy().pack();
+    let header = abi::Header::read(&bytes[..abi::Header::SIZE]);
+    abi::Header { features_incompat: 1 << 63, ..header }.write(&mut bytes);
+    bytes
+}
+
+/// Changes the rows of a packed snapshot's table.
+pub(super) fn with_rows<R: Row>(bytes: &mut [u8], change: impl Fn(&mut R)) {
+    let header = abi::Header::read(&bytes[..abi::Header::SIZE]);
+    let entries = bytes[header.dir_off as usize..].chunks_exact(abi::DirEntry::SIZE).take(header.n_tables as usize);
+    let Some(entry) = entries.map(abi::DirEntry::read).find(|e| e.table_id == R::TABLE) else { return };
+    for row in bytes[entry.off as usize..].chunks_exact_mut(entry.stride as usize).take(entry.count as usize) {
+        let mut changed = R::read(row);
+        change(&mut changed);
+        changed.write(row);
+    }
+}
+
+/// A packed snapshot with other names of racks, hosts, nodes, topologies and components, which sort as before.
+pub(super) fn renamed(bytes: &[u8]) -> Vec<u8> {
+    let snapshot = Snapshot::new(bytes).expect("made by `pack`");
+    let names = snapshot.racks().iter().map(|r| r.id).chain(snapshot.hosts().iter().map(|h| h.name));
+    let names = names.chain(snapshot.nodes().iter().map(|n| n.id)).chain(snapshot.topologies().iter().flat_map(|t| [t.id, t.name]));
+    let names: BTreeSet<(u32, u32)> = names.chain(snapshot.components().iter().map(|c| c.name)).map(|name| (name.off, name.len)).collect();
+    let header = abi::Header::read(&bytes[..abi::Header::SIZE]);
+    let entries = bytes[header.dir_off as usize..].chunks_exact(abi::DirEntry::SIZE).take(header.n_tables as usize);
+    let strings = entries.map(abi::DirEntry::read).find(|e| e.table_id == abi::TABLE_STRINGS).expect("names are in it").off as usize;
+    let mut out = bytes.to_vec();
+    for (off, len) in names {
+        // The next letter for each: ASCII stays ASCII, since the clusters here have no letter above z.
+        out[strings + off as usize..][..len as usize].iter_mut().for_each(|byte| *byte += 1);
+    }
+    out
 }
 
 /// A source of numbers that gives the same ones for the same seed.
-struct Numbers(u64);
+pub(super) struct Numbers(u64);
 
 impl Numbers {
+    /// By a seed.
+    pub(super) fn new(seed: u64) -> Self {
+        Numbers(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
     /// From 0 to `n - 1`.
-    fn below(&mut self, n: u64) -> u64 {
+    pub(super) fn below(&mut self, n: u64) -> u64 {
         // xorshift64*
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -83,7 +132,7 @@ impl Numbers {
 
 /// A cluster of up to 6 nodes and 4 topologies, parts of which may run.
 pub(super) fn random(seed: u64) -> Cluster {
-    let mut r = Numbers(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+    let mut r = Numbers::new(seed);
     let n_nodes = r.below(6) + 1;
     let mut cluster = Cluster::new();
     let mut slots: Vec<(String, u32)> = Vec::new();

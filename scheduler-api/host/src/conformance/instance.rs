@@ -1,14 +1,19 @@
 //! Checks of a life from create to destroy.
 
 use super::clusters;
+use super::rules::valid;
 use super::{Fine, Verdict};
 use crate::helper::check::{Bench, ask, ask_and_forbid, fine, plain, plan_for};
+use saetta_sdk::abi;
 use saetta_sdk::call::{Instance, NO_REASON, RoundArgs, Services};
+use serde_json::{Value, json};
 
 /// Rounds before memory is looked at first: allocators and caches have settled.
 const ROUNDS_BEFORE: u64 = 50;
 /// Rounds between two looks.
 const ROUNDS: u64 = 300;
+/// Configurations made at random.
+const CONFIGS: u64 = 300;
 /// Growth over `ROUNDS` that is no leak.
 const GROWTH_BYTES_MAX: u64 = 2 << 20;
 
@@ -73,4 +78,92 @@ pub(super) fn no_snapshot_kept(bench: &mut Bench) -> Verdict {
         let after = plan_for(&mut instance, "the last round", &clusters::roomy())?;
         if before != after { Err("the same snapshot gives another plan after others were seen".to_owned()) } else { Ok(()) }
     })
+}
+
+/// Configurations of one key that is right but for its value, and of bytes changed at random; the same for the same plugin.
+fn odd_configs(effective: &str) -> Vec<String> {
+    let odd: [Value; 12] = [
+        Value::Null,
+        json!(true),
+        json!(-1),
+        json!(0),
+        json!(0.5),
+        json!(1e308),
+        json!(u64::MAX),
+        json!(i64::MIN),
+        json!(""),
+        json!("\u{0}\u{10ffff}"),
+        json!([[[]]]),
+        json!({"": {"": -1}}),
+    ];
+    let known: Value = serde_json::from_str(effective).unwrap_or(Value::Null);
+    // One that nobody knows, and those in force.
+    let keys: Vec<&str> = std::iter::once("x").chain(known.as_object().into_iter().flat_map(|o| o.keys().map(String::as_str))).collect();
+    let mut configs: Vec<String> = keys.iter().flat_map(|key| odd.iter().map(move |value| json!({*key: value}).to_string())).collect();
+    let mut numbers = clusters::Numbers::new(1);
+    let seeds: Vec<String> = std::iter::once(effective.to_owned()).chain(configs.iter().cloned()).collect();
+    for _ in 0..CONFIGS {
+        let mut bytes = seeds[numbers.below(seeds.len() as u64) as usize].clone().into_bytes();
+        for _ in 0..=numbers.below(3) {
+            let at = numbers.below(bytes.len() as u64 + 1) as usize;
+            match numbers.below(3) {
+                0 => bytes.truncate(at),
+                1 => bytes.insert(at, b' ' + numbers.below(95) as u8),
+                _ => bytes.extend_from_within(at..),
+            }
+        }
+        configs.push(String::from_utf8_lossy(&bytes).into_owned());
+    }
+    configs
+}
+
+pub(super) fn config_fuzz(bench: &mut Bench) -> Verdict {
+    let effective = match bench.instance()?.config() {
+        Some(Ok((_, effective))) => effective,
+        Some(Err(e)) => return Err(format!("asked for its configuration it answers {e}")),
+        None => "{}".to_owned(),
+    };
+    let bytes = clusters::roomy().pack();
+    for config in odd_configs(&effective) {
+        let shown: String = config.chars().take(60).collect();
+        let mut instance = match Instance::builtin(bench.plugin, &config, Services::new(|_, _| {})) {
+            Ok(instance) => instance,
+            Err(e) if e.text == NO_REASON => {
+                return Err(format!("it refuses the configuration {shown:?} without a word; say what is wrong with it"));
+            }
+            Err(_) => continue,
+        };
+        let answer = ask(&mut instance, plain(), &bytes).map_err(|e| format!("it takes the configuration {shown:?} and answers {e}"))?;
+        valid(&bench.manifest, &bytes, &answer, abi::NONE).map_err(|e| format!("it takes the configuration {shown:?}, and {e}"))?;
+    }
+    Ok(Fine::Success)
+}
+
+pub(super) fn destroy_after_error(bench: &mut Bench) -> Verdict {
+    let refused = clusters::refused();
+    for _ in 0..3 {
+        let mut instance = bench.instance()?;
+        for _ in 0..2 {
+            let _ = ask(&mut instance, plain(), &refused);
+        }
+        drop(instance);
+    }
+    let mut instance = bench.start()?;
+    plan_for(&mut instance, "a round after others ended in an error", &clusters::roomy())?;
+    Ok(Fine::Success)
+}
+
+pub(super) fn poisoned(bench: &mut Bench) -> Verdict {
+    let mut instance = bench.start()?;
+    for seed in 0..ROUNDS {
+        let Err(first) = ask(&mut instance, plain(), &clusters::random(seed).pack()) else { continue };
+        if first.code != abi::E_PANIC {
+            continue;
+        }
+        return match ask(&mut instance, plain(), &clusters::roomy().pack()) {
+            Err(e) if e.code == abi::E_PANIC => Ok(Fine::Success),
+            _ => Err("after a panic it answers again; its state may be half changed, so every later call must answer E_PANIC".to_owned()),
+        };
+    }
+    Ok(Fine::Success)
 }

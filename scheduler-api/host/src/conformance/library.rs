@@ -5,7 +5,7 @@
 use super::clusters;
 use super::{Fine, Verdict};
 use crate::facts::Facts;
-use crate::helper::check::{Bench, ask, fine, open_files, plain};
+use crate::helper::check::{Bench, SIGNALS, ask, fine, locale, open_files, plain};
 use saetta_sdk::abi::{self, Field};
 use std::collections::BTreeSet;
 use std::hint::black_box;
@@ -151,21 +151,41 @@ pub(super) fn fpu_mode(bench: &mut Bench) -> Verdict {
     })
 }
 
-pub(super) fn process_unchanged(bench: &mut Bench) -> Verdict {
-    let instance = bench.instance()?;
-    let (cwd, env) = (std::env::current_dir().ok(), std::env::vars_os().next());
-    let now = bench.look();
+/// The settings that differ from those before it was loaded, after a round; `None` = the system does not tell.
+fn changed(bench: &mut Bench) -> Result<Option<Vec<String>>, String> {
+    let mut instance = bench.instance()?;
+    let _ = ask(&mut instance, plain(), &clusters::roomy().pack());
     drop(instance);
-    if cwd != bench.cwd_before {
+    let now = bench.look();
+    Ok(bench
+        .before
+        .as_ref()
+        .zip(now)
+        .map(|(before, now)| before.settings.iter().filter(|(k, v)| now.settings.get(*k) != Some(v)).map(|(k, _)| k.clone()).collect()))
+}
+
+pub(super) fn signals(bench: &mut Bench) -> Verdict {
+    let Some(changed) = changed(bench)? else { return Ok(Fine::Skipped("this system does not tell".to_owned())) };
+    match changed.iter().find(|key| SIGNALS.contains(&key.as_str())) {
+        Some(key) => Err(format!("it changes which signals are ignored, caught or blocked ({key})")),
+        None => Ok(Fine::Success),
+    }
+}
+
+pub(super) fn surroundings(bench: &mut Bench) -> Verdict {
+    let changed = changed(bench)?;
+    if std::env::current_dir().ok() != bench.cwd_before {
         return Err("it changes the working directory".to_owned());
     }
-    if let Some((key, _)) = env {
+    if let Some((key, _)) = std::env::vars_os().next() {
         return Err(format!("it sets {} in the environment", key.to_string_lossy()));
     }
-    let (Some(before), Some(now)) = (&bench.before, now) else { return Ok(Fine::Skipped("this system does not tell".to_owned())) };
-    match before.settings.iter().find(|(k, v)| now.settings.get(*k) != Some(v)) {
-        Some((key, _)) => Err(format!("it changes {key} of the process (handlers, masks of signals, umask)")),
-        None => Ok(Fine::Success),
+    if locale() != bench.locale_before {
+        return Err("it changes the locale of the process".to_owned());
+    }
+    match changed {
+        Some(changed) if changed.iter().any(|key| key == "Umask") => Err("it changes the umask of the process".to_owned()),
+        _ => Ok(Fine::Success),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Checks of plans: by the rules, and by what a scheduler owes its cluster.
 
 use super::clusters;
-use super::rules::{Rule, broken};
+use super::rules::{Rule, broken, found};
 use super::{Fine, Verdict};
 use crate::helper::check::{Bench, ask, fine, plain, plan_for};
 use crate::inspect::CLAIM_RESOURCES;
@@ -9,18 +9,9 @@ use saetta_sdk::abi;
 use saetta_sdk::call::{Instance, RoundArgs};
 use saetta_sdk::snapshot::Snapshot;
 use saetta_sdk::testing::Cluster;
-use std::time::{Duration, Instant};
 
 /// Random clusters of one check.
 const RANDOM: u64 = 300;
-/// Time to return after `should_stop` says so.
-const STOP_MAX: Duration = Duration::from_secs(1);
-
-pub(super) fn ends(bench: &mut Bench) -> Verdict {
-    let mut instance = bench.start()?;
-    let _ = ask(&mut instance, plain(), &clusters::busy().pack());
-    Ok(Fine::Success)
-}
 
 pub(super) fn survives(bench: &mut Bench) -> Verdict {
     let mut instance = bench.start()?;
@@ -39,15 +30,12 @@ pub(super) fn answers(bench: &mut Bench) -> Verdict {
 
 /// A round on every cluster, by one rule or by all.
 fn on_all(bench: &mut Bench, rule: Option<Rule>, named: &[(&str, Cluster)], max_moves: u32) -> Verdict {
-    let own_workers = bench.manifest.claims.iter().any(|c| c == CLAIM_RESOURCES);
     let mut instance = bench.start()?;
     for (name, cluster) in named {
         let bytes = cluster.pack();
-        let snapshot = Snapshot::new(&bytes).map_err(|e| format!("{name}: {e}"))?;
         let answer = ask(&mut instance, RoundArgs { max_moves, ..plain() }, &bytes).map_err(|e| format!("{name}: it answered {e}"))?;
-        let mut found = broken(&snapshot, &answer, max_moves);
-        found.retain(|(r, _)| *r != Rule::Workers || !own_workers);
-        if let Some((_, text)) = found.iter().find(|(r, _)| rule.is_none_or(|rule| rule == *r)) {
+        if let Some((_, text)) = found(&bench.manifest, &bytes, &answer, max_moves).iter().find(|(r, _)| rule.is_none_or(|rule| rule == *r))
+        {
             return Err(format!("{name}: {text}"));
         }
     }
@@ -186,19 +174,19 @@ pub(super) fn deterministic(bench: &mut Bench) -> Verdict {
     })
 }
 
-pub(super) fn should_stop(bench: &mut Bench) -> Verdict {
+pub(super) fn permuted_names(bench: &mut Bench) -> Verdict {
     let mut instance = bench.start()?;
-    let bytes = clusters::large().pack();
-    let started = Instant::now();
-    let answer = ask(&mut instance, RoundArgs { budget_ns: 0, ..plain() }, &bytes);
-    let took = started.elapsed();
-    if took > STOP_MAX {
-        return Ok(Fine::Warning(format!("it returned after {} ms; look at should_stop in the outer loop", took.as_millis())));
-    }
-    let Ok(answer) = answer else { return Ok(Fine::Success) };
-    let snapshot = Snapshot::new(&bytes).map_err(|e| e.to_string())?;
-    match broken(&snapshot, &answer, abi::NONE).first() {
-        Some((_, text)) => Err(format!("told to stop, it leaves a plan that is not valid: {text}")),
-        None => Ok(Fine::Success),
-    }
+    fine(|| {
+        for (name, cluster) in clusters::all() {
+            let before = plan_for(&mut instance, name, &cluster)?;
+            let after = ask(&mut instance, plain(), &clusters::renamed(&cluster.pack()))
+                .map_err(|e| format!("{name}: with other names it answers {e}"))?;
+            if before != after {
+                return Err(format!(
+                    "{name}: with other names that sort as before, the plan is another; decide by what things are and their order"
+                ));
+            }
+        }
+        Ok(())
+    })
 }

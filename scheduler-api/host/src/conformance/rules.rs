@@ -4,6 +4,7 @@
 //! packed; this one says the same of clusters written down for a check, and names the check that is about a rule.
 
 use crate::helper::check::Answer;
+use crate::inspect::{CLAIM_RESOURCES, Manifest};
 use saetta_sdk::abi;
 use saetta_sdk::snapshot::{CoreId, SlotId, Snapshot, TopoId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,6 +20,19 @@ pub(super) enum Rule {
     Outcome,
     Moves,
     Freed,
+}
+
+/// What is broken of what this plugin says it keeps: with its own number of workers where it claims that. Panics for bytes that are no snapshot.
+pub(super) fn found(manifest: &Manifest, bytes: &[u8], answer: &Answer, max_moves: u32) -> Vec<(Rule, String)> {
+    let mut found = broken(&Snapshot::new(bytes).expect("the caller made it"), answer, max_moves);
+    let own_workers = manifest.claims.iter().any(|c| c == CLAIM_RESOURCES);
+    found.retain(|(rule, _)| *rule != Rule::Workers || !own_workers);
+    found
+}
+
+/// The first of them.
+pub(super) fn valid(manifest: &Manifest, bytes: &[u8], answer: &Answer, max_moves: u32) -> Result<(), String> {
+    found(manifest, bytes, answer, max_moves).into_iter().next().map_or(Ok(()), |(_, text)| Err(text))
 }
 
 /// What is broken. Empty = a valid plan.

@@ -1,17 +1,19 @@
 //! Checks of how a plugin reads the snapshot: newer hosts, older hosts, odd clusters.
 
 use super::clusters;
-use super::rules::broken;
+use super::rules::valid;
 use super::{Fine, Verdict};
 use crate::helper::check::{Bench, ask, ask_in_place, fine, plain, plan_for};
 use saetta_sdk::abi::{self, Row};
-use saetta_sdk::call::Instance;
+use saetta_sdk::call::{Instance, RoundArgs};
 use saetta_sdk::snapshot::Snapshot;
 use saetta_sdk::testing::{Cluster, Component, Node, Topology};
 use std::time::Duration;
 
 /// A round on the large cluster takes at most so long.
 const LARGE_MAX: Duration = Duration::from_secs(2);
+/// What a round on the largest cluster may take, as `scheduler.deadline.secs`.
+const LARGEST_MAX: Duration = Duration::from_secs(5);
 
 pub(super) fn not_written(bench: &mut Bench) -> Verdict {
     let mut instance = bench.start()?;
@@ -98,10 +100,9 @@ pub(super) fn missing_tables(bench: &mut Bench) -> Verdict {
         });
         // A code is an answer; a crash is not.
         if let Ok(answer) = ask(&mut instance, plain(), &thin)
-            && let Ok(snapshot) = Snapshot::new(&thin)
-            && let Some((_, text)) = broken(&snapshot, &answer, abi::NONE).first()
+            && Snapshot::new(&thin).is_ok()
         {
-            return Err(format!("{name} without optional tables: {text}"));
+            valid(&bench.manifest, &thin, &answer, abi::NONE).map_err(|e| format!("{name} without optional tables: {e}"))?;
         }
     }
     Ok(Fine::Success)
@@ -109,10 +110,7 @@ pub(super) fn missing_tables(bench: &mut Bench) -> Verdict {
 
 pub(super) fn unknown_incompat_bit(bench: &mut Bench) -> Verdict {
     let mut instance = bench.start()?;
-    let mut bytes = clusters::roomy().pack();
-    let header = abi::Header::read(&bytes[..abi::Header::SIZE]);
-    abi::Header { features_incompat: 1 << 63, ..header }.write(&mut bytes);
-    match ask(&mut instance, plain(), &bytes) {
+    match ask(&mut instance, plain(), &clusters::refused()) {
         Err(e) if e.code == abi::E_UNSUPPORTED => Ok(Fine::Success),
         Err(e) => Ok(Fine::Warning(format!("it answers {}, not E_UNSUPPORTED", saetta_sdk::code_name(e.code)))),
         Ok(_) => {
@@ -145,10 +143,7 @@ pub(super) fn odd_clusters(bench: &mut Bench) -> Verdict {
         for (name, cluster) in odd {
             let answer = plan_for(&mut instance, name, &cluster)?;
             let bytes = cluster.pack();
-            let snapshot = Snapshot::new(&bytes).map_err(|e| format!("{name}: {e}"))?;
-            if let Some((_, text)) = broken(&snapshot, &answer, abi::NONE).first() {
-                return Err(format!("{name}: {text}"));
-            }
+            valid(&bench.manifest, &bytes, &answer, abi::NONE).map_err(|e| format!("{name}: {e}"))?;
         }
         Ok(())
     })
@@ -164,4 +159,43 @@ pub(super) fn large_cluster(bench: &mut Bench) -> Verdict {
         return Ok(Fine::Warning(format!("it took {} ms", took.as_millis())));
     }
     Ok(Fine::Success)
+}
+
+pub(super) fn unknown_values(bench: &mut Bench) -> Verdict {
+    /// No kind, grouping or reason has this number.
+    const UNKNOWN: u32 = 1_000_000;
+    /// No flag is this bit.
+    const UNKNOWN_BIT: u32 = 1 << 31;
+    let mut instance = bench.start()?;
+    fine(|| {
+        for (name, cluster) in clusters::all() {
+            let mut bytes = cluster.pack();
+            clusters::with_rows::<abi::EdgeRow>(&mut bytes, |e| e.grouping = UNKNOWN);
+            clusters::with_rows::<abi::ComponentRow>(&mut bytes, |c| c.kind = UNKNOWN);
+            clusters::with_rows::<abi::TopologyRow>(&mut bytes, |t| t.flags |= UNKNOWN_BIT);
+            clusters::with_rows::<abi::NodeRow>(&mut bytes, |n| n.flags |= UNKNOWN_BIT);
+            clusters::with_rows::<abi::SlotRow>(&mut bytes, |s| s.flags |= UNKNOWN_BIT);
+            let args = RoundArgs { reason: UNKNOWN, flags: UNKNOWN_BIT, ..plain() };
+            let answer = ask(&mut instance, args, &bytes)
+                .map_err(|e| format!("{name}: kinds, groupings and flags of a newer host make it answer {e}"))?;
+            valid(&bench.manifest, &bytes, &answer, abi::NONE)
+                .map_err(|e| format!("{name}, with kinds, groupings and flags of a newer host: {e}"))?;
+        }
+        Ok(())
+    })
+}
+
+pub(super) fn largest_cluster(bench: &mut Bench) -> Verdict {
+    let mut instance = bench.start()?;
+    let bytes = clusters::sized(2_000, 100, 20, 667).pack();
+    let started = std::time::Instant::now();
+    let args = RoundArgs { budget_ns: LARGEST_MAX.as_nanos() as u64, ..plain() };
+    let answer = ask(&mut instance, args, &bytes);
+    let took = started.elapsed();
+    match answer {
+        Err(e) if e.code == abi::E_CANCELLED => Ok(Fine::Warning("it finds no plan in 5 s".to_owned())),
+        Err(e) => Err(format!("it answered {e}")),
+        Ok(_) if took > LARGEST_MAX => Ok(Fine::Warning(format!("it took {} ms", took.as_millis()))),
+        Ok(answer) => valid(&bench.manifest, &bytes, &answer, abi::NONE).map(|()| Fine::Success),
+    }
 }

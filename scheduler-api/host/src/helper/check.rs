@@ -56,6 +56,9 @@ pub(super) fn main(args: impl Iterator<Item = String>) -> ExitCode {
     }
 }
 
+/// Ignored, caught and blocked signals, as the kernel names them.
+pub(crate) const SIGNALS: [&str; 3] = ["SigIgn", "SigCgt", "SigBlk"];
+
 /// State of a process that a scheduler has no business changing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct State {
@@ -74,6 +77,7 @@ pub(crate) struct Bench {
     pub(crate) before: Option<State>,
     pub(crate) files_before: Vec<String>,
     pub(crate) cwd_before: Option<PathBuf>,
+    pub(crate) locale_before: String,
     pub(crate) load_time: Duration,
     looks: Vec<File>,
 }
@@ -107,6 +111,7 @@ impl Bench {
             before: None,
             files_before: open_files(),
             cwd_before: std::env::current_dir().ok(),
+            locale_before: sys::locale(),
             load_time: Duration::ZERO,
             looks,
         };
@@ -123,15 +128,20 @@ impl Bench {
         self.looks.pop()?.read_to_string(&mut text).ok()?;
         let fields: BTreeMap<&str, &str> = text.lines().filter_map(|l| l.split_once(':')).map(|(k, v)| (k, v.trim())).collect();
         let number = |key: &str| fields.get(key)?.split_whitespace().next()?.parse::<u64>().ok();
-        let settings =
-            ["SigIgn", "SigCgt", "SigBlk", "Umask"].iter().filter_map(|k| Some((k.to_string(), fields.get(k)?.to_string()))).collect();
+        let settings = SIGNALS.iter().chain(&["Umask"]).filter_map(|k| Some((k.to_string(), fields.get(k)?.to_string()))).collect();
         Some(State { threads: number("Threads")?, memory_bytes: number("VmSize")? << 10, settings })
     }
 
     /// An instance with the configuration `{}`.
     pub(crate) fn instance(&self) -> Result<Instance, String> {
-        let mut services = Services::new(|_, _| {});
-        services.explain = Some(Box::new(|_| {}));
+        self.instance_of(|| {})
+    }
+
+    /// The same; each log line and each reason it gives is a call of `called`.
+    pub(crate) fn instance_of(&self, called: impl Fn() + Clone + Send + Sync + 'static) -> Result<Instance, String> {
+        let explained = called.clone();
+        let mut services = Services::new(move |_, _| called());
+        services.explain = Some(Box::new(move |_| explained()));
         Instance::builtin(self.plugin, "{}", services).map_err(|e| format!("it makes no instance: {e}"))
     }
 
@@ -178,6 +188,11 @@ pub(crate) fn ask_in_place(instance: &mut Instance, args: RoundArgs, snapshot: &
 /// A plain round on a cluster; an error becomes the reason of a failed check.
 pub(crate) fn plan_for(instance: &mut Instance, what: &str, cluster: &Cluster) -> Result<Answer, String> {
     ask(instance, plain(), &cluster.pack()).map_err(|e| format!("{what}: it answered {e}"))
+}
+
+/// The locale of this process.
+pub(crate) fn locale() -> String {
+    sys::locale()
 }
 
 /// What the open descriptors point to.

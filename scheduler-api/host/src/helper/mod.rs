@@ -9,7 +9,7 @@ mod filters;
 mod limits;
 #[expect(unsafe_code, reason = "dlopen runs foreign code, and its symbol is called as a function")]
 pub(crate) mod load;
-#[expect(unsafe_code, reason = "maps the snapshot and the answer, closes inherited descriptors")]
+#[expect(unsafe_code, reason = "maps the snapshot and the answer, closes inherited descriptors, asks for the locale")]
 mod sys;
 
 use crate::inspect::inspect;

@@ -1,4 +1,4 @@
-//! Memory of a round, and a clean table of descriptors.
+//! Memory of a round, a clean table of descriptors, and the locale.
 
 use rustix::fs::fstat;
 use rustix::io::Errno;
@@ -105,4 +105,16 @@ impl WriteMap {
         // reads after our RESULT, so nobody else touches them now.
         unsafe { std::slice::from_raw_parts_mut(self.0.at.cast(), self.0.len / 4) }
     }
+}
+
+/// The locale of this process, all categories.
+pub(super) fn locale() -> String {
+    // NEED: the C library's state has no other reader.
+    // SAFETY: without a locale to set, `setlocale` only tells; the text is copied before anybody could set another.
+    let name = unsafe { libc::setlocale(libc::LC_ALL, std::ptr::null()) };
+    if name.is_null() {
+        return String::new();
+    }
+    // SAFETY: not null, so it is a C string of the C library.
+    unsafe { std::ffi::CStr::from_ptr(name) }.to_string_lossy().into_owned()
 }

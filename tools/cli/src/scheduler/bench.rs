@@ -42,7 +42,7 @@ pub(crate) fn run(args: &Args, global: &Global, out: Output) -> Outcome {
         rungs.push(rung);
         Ok(())
     };
-    for (name, mut seat) in args.plugins.seats(global, args.in_process)? {
+    for (name, mut seat) in args.plugins.seats(global, args.in_process, cluster.as_ref())? {
         match &cluster {
             Some(cluster) => done(time(&name, &mut seat, cluster, usize::MAX))?,
             None => args.nodes.iter().try_for_each(|nodes| done(climb(&name, &mut seat, *nodes)))?,

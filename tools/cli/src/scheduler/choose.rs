@@ -24,6 +24,12 @@ pub(crate) struct Why {
     pub(crate) executor: u32,
 }
 
+#[derive(Debug, clap::Args)]
+pub(crate) struct Rounds {
+    /// Writes this one, as the list names it, into the current folder: for `saetta scheduler replay`
+    pub(crate) file: Option<String>,
+}
+
 fn client(global: &Global) -> Outcome<Client> {
     Client::new(&load(global, Reader::Daemon)?)
 }
@@ -93,14 +99,34 @@ fn describe(status: &Value) -> String {
     lines.join("\n")
 }
 
-pub(crate) async fn rounds(global: &Global, out: Output) -> Outcome {
-    let list = client(global)?.get("/api/v1/scheduler/rounds").await?;
+pub(crate) async fn rounds(args: &Rounds, global: &Global, out: Output) -> Outcome {
+    let client = client(global)?;
+    let list = client.get("/api/v1/scheduler/rounds").await?;
+    if let Some(file) = &args.file {
+        return fetch(&client, &list, file, out).await;
+    }
     let columns = [
         Column { head: "FILE", wide: false, text: |r| text(r, "file") },
         Column { head: "ROUND", wide: false, text: |r| text(r, "round") },
         Column { head: "BYTES", wide: false, text: |r| text(r, "bytes") },
     ];
     out.list("RoundList", items(&list, "items"), &columns);
+    Ok(())
+}
+
+/// A recorded round as a file of that name; its path is told.
+async fn fetch(client: &Client, list: &Value, file: &str, out: Output) -> Outcome {
+    // Only what the list names: an address, and a path, is made of it.
+    if !items(list, "items").iter().any(|r| text(r, "file") == file) || file.contains('/') {
+        let failure = Failure::new(Exit::NotFound, format!("there is no recorded round `{file}`"));
+        return Err(failure.hint("`saetta scheduler rounds` lists them; nimbus keeps the last 64"));
+    }
+    let bytes = client.bytes(&format!("/api/v1/scheduler/rounds/{file}")).await?;
+    let refuse = |e: std::io::Error| Failure::new(Exit::Failed, format!("writing {file}")).why(e);
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create_new(true).open(file).and_then(|mut f| std::io::Write::write_all(&mut f, &bytes)).map_err(refuse)?;
+    data(file);
+    out.note(&format!("`saetta scheduler replay {file}` asks it again"));
     Ok(())
 }
 

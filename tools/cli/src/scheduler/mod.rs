@@ -6,6 +6,7 @@ mod bench;
 mod choose;
 mod inspect;
 mod new;
+mod replay;
 mod seats;
 mod simulate;
 mod validate;
@@ -29,14 +30,16 @@ pub(crate) enum Scheduler {
     Simulate(simulate::Args),
     /// Time rounds on ever larger clusters
     Bench(bench::Args),
+    /// Ask a recorded round again: the same plan, or another plugin's beside it
+    Replay(replay::Args),
     /// Let a running cluster use another plugin; it is tried first
     Use(choose::Use),
     /// Show which plugin a running cluster uses, and how it does
     Status,
     /// Take a quarantined plugin back at once
     Reset,
-    /// List the recorded rounds of a running cluster
-    Rounds,
+    /// List the recorded rounds of a running cluster, or fetch one
+    Rounds(choose::Rounds),
     /// Tell why an executor is where it is, or nowhere
     Why(choose::Why),
 }
@@ -52,10 +55,11 @@ pub(crate) async fn run(command: &Scheduler, global: &Global, out: Output) -> Ou
         }
         Scheduler::Simulate(args) => simulate::run(args, global, out),
         Scheduler::Bench(args) => bench::run(args, global, out),
+        Scheduler::Replay(args) => replay::run(args, global, out),
         Scheduler::Use(args) => choose::choose(args, global, out).await,
         Scheduler::Status => choose::status(global, out).await,
         Scheduler::Reset => choose::reset(global, out).await,
-        Scheduler::Rounds => choose::rounds(global, out).await,
+        Scheduler::Rounds(args) => choose::rounds(args, global, out).await,
         Scheduler::Why(args) => choose::why(args, global, out).await,
     }
 }

@@ -10,6 +10,7 @@ use saetta_nimbus::NimbusOptions;
 use saetta_sched_host::SchedulerOptions;
 use saetta_sched_host::ask::Desk;
 use saetta_sched_host::process::What;
+use saetta_sched_sim::scenario::Scenario;
 use saetta_sched_sim::seat::Seat;
 use std::path::{Path, PathBuf};
 
@@ -26,17 +27,22 @@ pub(crate) struct Plugins {
 
 impl Plugins {
     /// As asked for, or the scheduler of the configuration, each in a helper or all in this process. Every one has been loaded once.
-    pub(crate) fn seats(&self, global: &Global, in_process: bool) -> Outcome<Vec<(String, Seat)>> {
-        let settings = load(global, Reader::Daemon)?;
-        let options = NimbusOptions::from_config(&settings.daemon, None)
-            .map_err(|e| Failure::new(Exit::Invalid, "reading the configuration of schedulers").why(e))?
-            .scheduler;
+    /// `scenario` may configure them.
+    pub(crate) fn seats(&self, global: &Global, in_process: bool, scenario: Option<&Scenario>) -> Outcome<Vec<(String, Seat)>> {
+        let options = options(global)?;
         let asked = if self.plugin.is_empty() { vec![options.plugin.clone()] } else { self.plugin.clone() };
-        asked.into_iter().map(|word| seat(&word, &options, in_process).map(|seat| (word, seat))).collect()
+        asked.into_iter().map(|word| seat(&word, &options, in_process, scenario).map(|seat| (word, seat))).collect()
     }
 }
 
-fn seat(word: &str, options: &SchedulerOptions, in_process: bool) -> Outcome<Seat> {
+/// What the configuration says of schedulers.
+pub(super) fn options(global: &Global) -> Outcome<SchedulerOptions> {
+    let settings = load(global, Reader::Daemon)?;
+    let options = NimbusOptions::from_config(&settings.daemon, None);
+    Ok(options.map_err(|e| Failure::new(Exit::Invalid, "reading the configuration of schedulers").why(e))?.scheduler)
+}
+
+fn seat(word: &str, options: &SchedulerOptions, in_process: bool, scenario: Option<&Scenario>) -> Outcome<Seat> {
     if let Some(name) = word.strip_prefix(BUILTIN) {
         if name != saetta_even::BUILTIN.id {
             let failure = Failure::new(Exit::NotFound, format!("there is no linked-in scheduler `{name}`"));
@@ -45,20 +51,29 @@ fn seat(word: &str, options: &SchedulerOptions, in_process: bool) -> Outcome<Sea
         return Seat::linked(saetta_even::BUILTIN).map_err(|e| Failure::new(Exit::Failed, format!("plugin {word}")).why(e));
     }
     let (name, path) = find(word, &options.dir)?;
+    let mut options = options.clone();
+    match scenario.and_then(|s| s.plugins.get(&name)) {
+        Some(config) => options.policy.config = serde_json::Value::Object(config.clone()).to_string(),
+        // The daemon's configuration is that of its plugin, and of no other.
+        None if name != options.plugin => options.policy.config = "{}".to_owned(),
+        None => {}
+    }
+    let config = options.policy.config.clone();
     let seat = if in_process {
-        Seat::in_process(&path)
+        Seat::in_process(&path, &config)
     } else {
-        let mut seat = Seat::Apart(Box::new(Desk::new(options.clone(), What::Plugin { name, path: path.clone() })));
+        let mut seat = Seat::Apart(Box::new(Desk::new(options, What::Plugin { name, path: path.clone() })));
         seat.load().map(|()| seat)
     };
     seat.map_err(|why| {
         let hint = "`saetta scheduler inspect FILE` tells what the file says of itself";
-        Failure::new(Exit::Invalid, format!("plugin {word} ({}) does not run", path.display())).why(why).hint(hint)
+        let failure = Failure::new(Exit::Invalid, format!("plugin {word} ({}) does not run", path.display())).why(why);
+        if config == "{}" { failure.hint(hint) } else { failure.hint(format!("its configuration is {config}; {hint}")) }
     })
 }
 
 /// Name and file of a plugin.
-fn find(word: &str, dir: &Path) -> Outcome<(String, PathBuf)> {
+pub(super) fn find(word: &str, dir: &Path) -> Outcome<(String, PathBuf)> {
     let is_file = word.contains('/') || word.ends_with(".so");
     let path = if is_file { PathBuf::from(word) } else { dir.join(format!("libsaetta_{}.so", word.replace('-', "_"))) };
     if path.is_file() {
@@ -74,6 +89,11 @@ fn find(word: &str, dir: &Path) -> Outcome<(String, PathBuf)> {
         None if there.is_empty() => failure.hint("say where plugins are with --set scheduler.plugin.dir=DIR, or give a file"),
         None => failure.hint(format!("there are: {}", there.join(", "))),
     })
+}
+
+/// The name of a plugin by a word of the command line.
+pub(super) fn named(word: &str) -> String {
+    if word.contains('/') || word.ends_with(".so") { name_of(Path::new(word)) } else { word.replace('_', "-") }
 }
 
 /// `libsaetta_round_robin.so` is `round-robin`.

@@ -1,6 +1,6 @@
 //! `saetta scheduler simulate`: one scenario, several schedulers, one line for each.
 
-use super::seats::Plugins;
+use super::seats::{Plugins, named};
 use crate::args::{Format, Global};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::output::{Column, Output, data, items, text};
@@ -27,7 +27,10 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, global: &Global, out: Output) -> Outcome {
     let scenario = read(&args.file)?;
-    let seats = args.plugins.seats(global, false)?;
+    let seats = args.plugins.seats(global, false, Some(&scenario))?;
+    for name in scenario.plugins.keys().filter(|name| !seats.iter().any(|(word, _)| named(word) == **name)) {
+        out.note(&format!("the scenario configures the plugin {name}, which is not played"));
+    }
     let reports: Vec<Report> = seats.into_iter().map(|(name, mut seat)| play(&scenario, &name, &mut seat, args.seed)).collect();
     let values: Vec<Value> = reports.iter().map(|r| serde_json::to_value(r).expect("a report is always JSON")).collect();
     if matches!(out.format, Format::Table | Format::Wide) {

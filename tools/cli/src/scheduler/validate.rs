@@ -22,6 +22,9 @@ pub(crate) struct Args {
     /// Time for one check
     #[arg(long, value_name = "SECS", default_value_t = 45, value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: u64,
+    /// Checks that run at once
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=256))]
+    jobs: u64,
     /// The helper process; default: saetta-sched-host beside this command
     #[arg(long, value_name = "FILE")]
     helper: Option<PathBuf>,
@@ -43,7 +46,7 @@ pub(super) fn run(args: &Args, out: Output) -> Outcome {
     if !helper.is_file() {
         return Err(Failure::new(Exit::Failed, format!("there is no helper {}", helper.display())).hint("--helper FILE names it"));
     }
-    let options = Options { timeout: Duration::from_secs(args.timeout), ..Options::new(helper) };
+    let options = Options { timeout: Duration::from_secs(args.timeout), jobs: args.jobs as usize, ..Options::new(helper) };
     let file = args.file.display().to_string();
     let live = matches!(out.format, Format::Table | Format::Wide);
     let reports = validate(&args.file, &checks, &options, |report| match out.format {

@@ -1,0 +1,34 @@
+/* Its thread talks to the host after destroy. Caught by no-host-calls-after-destroy. */
+#define BROKEN_CREATE begin
+#define BROKEN_DESTROY end
+#include "broken.h"
+
+#include <pthread.h>
+
+static _Atomic int destroyed;
+
+static void *talker(void *arg)
+{
+    for (;;)
+        if (destroyed)
+            the_host->log(the_host->ctx, SAETTA_LOG_INFO, "x", 1, "hello", 5);
+    return arg;
+}
+
+static int32_t begin(const saetta_create *args, void **instance, saetta_err *err)
+{
+    pthread_t thread;
+    pthread_create(&thread, NULL, talker, NULL);
+    return create(args, instance, err);
+}
+
+static void end(void *instance)
+{
+    destroyed = 1;
+    destroy(instance);
+}
+
+static int32_t broken(void *instance, const saetta_round *round, saetta_plan *plan, saetta_err *err)
+{
+    return schedule(instance, round, plan, err);
+}
