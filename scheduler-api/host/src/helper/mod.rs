@@ -120,15 +120,16 @@ fn prepare(args: &Args) -> Result<(Instance, Lines, Option<String>), (i32, Strin
         };
         Services { explain: Some(Box::new(explain)), stats_window_s: Some(RATE_WINDOW_S), ..Services::new(log) }
     };
+    let mut manifest = None;
     let instance = match &args.plugin {
         None => Instance::builtin(saetta_even::BUILTIN, "{}", services),
         Some((name, path)) => {
-            inspect(path).map_err(|e| (abi::E_UNSUPPORTED, e.to_string()))?;
+            manifest = Some(inspect(path).map_err(|e| (abi::E_UNSUPPORTED, e.to_string()))?);
             load::load(path, name, &args.config, services).map_err(|e| (abi::E_UNSUPPORTED, format!("{}: {e}", path.display())))?
         }
     };
     let instance = instance.map_err(|e| (e.code, format!("its constructor failed: {e}")))?;
-    if let Err(why) = filters::after_create() {
+    if let Err(why) = filters::after_create(manifest.as_ref()) {
         partial.get_or_insert(why);
     }
     Ok((instance, lines, partial))

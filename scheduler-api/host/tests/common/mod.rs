@@ -165,6 +165,12 @@ pub(crate) fn shipped_dir() -> PathBuf {
 
 /// A C plugin whose `schedule` has this body. `the_host` and `the_config` are what entry and create got; `globals` may define `GET_EXTENSION`.
 pub(crate) fn c_plugin(dir: &Path, name: &str, globals: &str, body: &str) {
+    c_plugin_with(dir, name, "", globals, body);
+}
+
+/// The same with more in its manifest: `,"key":value`, quotes as in JSON.
+pub(crate) fn c_plugin_with(dir: &Path, name: &str, manifest: &str, globals: &str, body: &str) {
+    let manifest = manifest.replace('"', "\\\"");
     let source = format!(
         r#"
 #include "saetta_sched.h"
@@ -174,7 +180,7 @@ pub(crate) fn c_plugin(dir: &Path, name: &str, globals: &str, body: &str) {
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-SAETTA_MANIFEST("{{\"id\":\"{name}\",\"version\":\"1\",\"abi\":{{\"major\":1,\"minor\":0,\"min_host_minor\":0}}}}");
+SAETTA_MANIFEST("{{\"id\":\"{name}\",\"version\":\"1\",\"abi\":{{\"major\":1,\"minor\":0,\"min_host_minor\":0}}{manifest}}}");
 #include <stdio.h>
 static const saetta_host *the_host;
 static char the_config[256];
