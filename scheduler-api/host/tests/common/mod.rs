@@ -34,6 +34,8 @@ pub(crate) fn supervisors(nodes: &[(&str, &[u16])]) -> Supervisors {
     nodes.iter().map(|(id, ports)| (name(id), info(id, ports))).collect()
 }
 
+static NOWHERE: BTreeMap<ExecutorId, SlotId> = BTreeMap::new();
+
 /// A topology as submitted, with its layout and what runs of it.
 pub(crate) struct World {
     pub(crate) supervisors: Supervisors,
@@ -98,9 +100,17 @@ impl World {
         let topologies: Vec<RoundTopology<'_>> = self
             .topologies
             .iter()
-            .map(|(record, layout, current)| RoundTopology { record, layout, workers_wanted: layout.workers_wanted, current, rates: &[] })
+            .map(|(record, layout, current)| RoundTopology {
+                record,
+                layout,
+                workers_wanted: layout.workers_wanted,
+                current,
+                former: &NOWHERE,
+                rates: &[],
+            })
             .collect();
-        f(&RoundInput { reason: Reason::Periodic, supervisors: &self.supervisors, topologies: &topologies, seed: 1, round_id })
+        let supervisors = &self.supervisors;
+        f(&RoundInput { reason: Reason::Periodic, supervisors, topologies: &topologies, seed: 1, round_id, leader_term: 1 })
     }
 
     /// Makes a plan the current assignment of topology `i`.
@@ -221,6 +231,16 @@ int32_t saetta_scheduler_v1(const saetta_host *host, saetta_plugin *plugin) {{
     let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../include");
     let mut cc = Command::new("cc");
     cc.args(["-std=gnu11", "-shared", "-fPIC", "-I"]).arg(include).arg(&file).arg("-o").arg(dir.join(format!("libsaetta_{name}.so")));
+    let out = cc.output().expect("cc, which Rust links with");
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+}
+
+/// The scheduler of the C template under this name.
+pub(crate) fn c_template(dir: &Path, name: &str) {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut cc = Command::new("cc");
+    cc.args(["-std=gnu11", "-shared", "-fPIC", "-fvisibility=hidden", "-I"]).arg(here.join("../include"));
+    cc.arg(here.join("../templates/c/scheduler.c")).arg("-o").arg(dir.join(format!("libsaetta_{name}.so")));
     let out = cc.output().expect("cc, which Rust links with");
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
 }
