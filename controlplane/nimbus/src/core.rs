@@ -8,7 +8,7 @@ use crate::round::{self, Built};
 use saetta_model::assignment::{Assignment, Placement};
 use saetta_model::beat::{EdgeRate, SupervisorBeat, WorkerBeat};
 use saetta_model::cluster::{SlotId, Supervisors};
-use saetta_model::parallelism::Layout;
+use saetta_model::parallelism::{ExecutorId, Layout};
 use saetta_model::{Name, TopologyRecord, TopologyState};
 use saetta_sched_host::{How, Reason, TopologyPlan};
 use std::collections::{BTreeMap, BTreeSet};
@@ -154,6 +154,8 @@ pub struct Wanted {
     pub layout: Layout,
     /// Its placements that are alive or may be.
     pub current: Assignment,
+    /// Of its executors that are not in `current`: where they were.
+    pub former: BTreeMap<ExecutorId, SlotId>,
     /// What its workers measured on its subscriptions, all together.
     pub rates: Vec<EdgeRate>,
 }
@@ -410,9 +412,12 @@ impl Core {
         let mut topologies = Vec::new();
         // A killed topology is in the round for the slots it still holds; its plan is not used.
         for (id, record) in wanted.into_iter().chain(killed.into_iter().filter(|(id, _)| cluster.assignments.contains_key(*id))) {
-            let current = cluster.assignments.get(id).map(|a| self.kept(cluster, a, now)).unwrap_or_default();
+            let stored = cluster.assignments.get(id);
+            let current = stored.map(|a| self.kept(cluster, a, now)).unwrap_or_default();
+            let here = current.slots();
+            let former = stored.map(Assignment::slots).unwrap_or_default().into_iter().filter(|(id, _)| !here.contains_key(id)).collect();
             match round::layout_of(record) {
-                Ok(layout) => topologies.push(Wanted { record: record.clone(), layout, current, rates: rates(cluster, id) }),
+                Ok(layout) => topologies.push(Wanted { record: record.clone(), layout, current, former, rates: rates(cluster, id) }),
                 Err(why) => self.explain(id, None, vec![format!("cannot be scheduled: {why}")]),
             }
         }
@@ -615,6 +620,45 @@ mod tests {
         assert_eq!(after(How::Kept { why: worse() }), How::Fallback { why: worse() });
         after(How::Plugin("x".into()));
         assert_eq!(after(How::Kept { why: broken() }), How::Kept { why: broken() }, "a plugin that broke since is told");
+    }
+
+    #[test]
+    fn a_round_is_told_where_executors_were_whose_slot_is_gone() {
+        let name = |text: &str| Name::new(text).unwrap();
+        let record: TopologyRecord = serde_json::from_value(serde_json::json!({
+            "id": "t-1-1", "name": "t", "digest": "", "binary": "", "args": [], "config": {"topology.acker.executors": "0"}, "submitted_ms": 1,
+            "state": {"is": "active"},
+            "spec": {"saetta": "0", "format": {"archive": "", "endian": "little", "unaligned": true, "pointer_bits": 32},
+                "components": [{"id": "s", "kind": "spout", "executors": 2}]},
+        }))
+        .unwrap();
+        let supervisors: Supervisors = serde_json::from_value(serde_json::json!({"n": {
+            "id": "n", "host": "h", "slots": [{"port": 1, "cores": [0], "share": 1}], "resources": {}, "incarnation": 1,
+            "platform": {"machine": "x86_64", "glibc": null},
+        }}))
+        .unwrap();
+        let executors: Vec<ExecutorId> = round::layout_of(&record).unwrap().executors().map(|(_, e)| e).collect();
+        let slot = |port| SlotId { node: name("n"), port };
+        let placement = |port: u16, e: ExecutorId| -> Placement {
+            serde_json::from_value(serde_json::json!({
+                "slot": slot(port), "id": 1, "index": 0, "cores": [0], "share": 1, "executors": [{"id": e, "core": 0, "started_ms": 1}],
+            }))
+            .unwrap()
+        };
+        let workers = vec![placement(1, executors[0]), placement(2, executors[1])];
+        let assignment = Assignment { version: 1, workers, ..Assignment::default() };
+        let cluster = Cluster {
+            supervisors,
+            topologies: [(record.id.clone(), record.clone())].into(),
+            assignments: [(record.id.clone(), assignment)].into(),
+            ..Cluster::default()
+        };
+        let mut core = Core::new(Settings { monitor_every_ms: 10_000, absent_max_ms: 9_000, probes: false });
+        let actions = core.step(&cluster, Event::Look, Now { mono_ms: 1, wall_ms: 1 }, &mut || 1);
+        let rounds: Vec<&Round> = actions.iter().filter_map(|a| if let Action::Round(round) = a { Some(&**round) } else { None }).collect();
+        let wanted = &rounds[0].topologies[0];
+        assert_eq!(wanted.current.slots(), [(executors[0], slot(1))].into());
+        assert_eq!(wanted.former, [(executors[1], slot(2))].into());
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::rest;
 use crate::round::{PlacementEngine, ask};
 use crate::submit::Limits;
 use saetta_model::{Assignment, Name, TopologyRecord};
-use saetta_sched_host::{Reason, Scheduler};
+use saetta_sched_host::{Memory, Reason, Scheduler};
 use saetta_store::{Corrupt, Family, Leadership, Listing, NimbusInfo, SchedulerChoice, Store, StoreError, Version};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
@@ -59,6 +59,8 @@ pub(crate) struct Shared {
     pub(crate) scheduler: Option<Arc<Scheduler>>,
     /// The choice of the store that is in force here.
     pub(crate) chosen: tokio::sync::Mutex<Option<SchedulerChoice>>,
+    /// What scheduler plugins want to find again, as it stands in the store.
+    pub(crate) memory: tokio::sync::Mutex<Memory>,
     probe: Option<Arc<dyn WorkerProbe>>,
     monitor_every: Duration,
 }
@@ -138,6 +140,7 @@ impl Nimbus {
             engine,
             scheduler,
             chosen: tokio::sync::Mutex::default(),
+            memory: tokio::sync::Mutex::default(),
             probe: options.probe,
             monitor_every: options.monitor_every,
         });
@@ -298,6 +301,7 @@ async fn lead_on(shared: &Arc<Shared>, term: &Arc<Term>, mut poked: mpsc::Receiv
     let store = &shared.store;
     // Before the first round, so that it is not another scheduler's.
     plugins::apply(shared).await;
+    plugins::recall(shared).await;
     let began = Instant::now();
     let absent_max = store.session_timeout() + ZOOKEEPER_TICK + LOSS_MARGIN;
     let mut core = Core::new(Settings {
@@ -407,14 +411,17 @@ async fn perform(
     match action {
         Action::Round(round) => {
             let engine = shared.engine.clone();
+            let (shared, term, leader_term) = (shared.clone(), term.clone(), term.lead.number());
             out.spawn(async move {
                 let id = round.id;
                 let seed = u64::from_le_bytes(random());
-                let asked = tokio::task::spawn_blocking(move || ask(&*engine, &round, seed)).await;
+                let asked = tokio::task::spawn_blocking(move || ask(&*engine, &round, seed, leader_term)).await;
                 let plans = asked.map(|outcome| outcome.topologies).unwrap_or_else(|e| {
                     error!(error = %e, "the scheduler's host failed; everything stays where it is until the next round");
                     Vec::new()
                 });
+                // Beside the decision, which need not wait for it.
+                tokio::spawn(plugins::keep_memory(shared, term));
                 Event::Planned { id, plans }
             });
             Ok(vec![])

@@ -1,7 +1,7 @@
 //! The scheduler plugin of the cluster: chosen by an operator, remembered in the store, its file on every nimbus.
 //!
 //! Before: `saetta scheduler use`, or the store says that another one was chosen. After: the scheduler's next round is the new plugin's.
-//! Every nimbus fetches the file as soon as it is chosen, so that a new leader has it also where the old one is gone for good.
+//! What plugins want to find again goes the same way: into the store after a round, out of it before a leader's first one. Every nimbus fetches the file as soon as it is chosen, so that a new leader has it also where the old one is gone for good.
 
 use crate::leader::{Shared, Term, wall_ms};
 use crate::rest::ApiError;
@@ -20,6 +20,10 @@ use tracing::{info, warn};
 const FETCH_MAX: Duration = Duration::from_secs(30);
 /// Largest plugin that is fetched; the same bound as for one that is loaded.
 const FETCH_BYTES_MAX: u64 = saetta_sched_host::inspect::FILE_BYTES_MAX;
+
+/// Most bytes that plugins find again under another leader, all together; as hex digits they fit into one value of the store.
+const MEMORY_BYTES_MAX: usize = 400 << 10;
+const _: () = assert!(2 * MEMORY_BYTES_MAX < saetta_store::VALUE_BYTES_MAX);
 
 /// The scheduler, or why there is none to speak of.
 pub(crate) fn scheduler(shared: &Shared) -> Result<Arc<Scheduler>, ApiError> {
@@ -87,6 +91,44 @@ pub(crate) async fn apply(shared: &Arc<Shared>) {
         Err(why) => {
             warn!(plugin = choice.plugin, why, "the chosen scheduler plugin is not here and cannot be fetched; the former one stays")
         }
+    }
+}
+
+/// Writes what plugins want to find again into the store, where it is not what stands there. Failing costs a new leader what is new in it.
+pub(crate) async fn keep_memory(shared: Arc<Shared>, term: Arc<Term>) {
+    let Some(scheduler) = shared.scheduler.clone() else { return };
+    let mut kept = shared.memory.lock().await;
+    let Ok(memory) = tokio::task::spawn_blocking(move || scheduler.memory()).await else { return };
+    if *kept == memory {
+        return;
+    }
+    let bytes: usize = memory.values().map(Vec::len).sum();
+    if bytes > MEMORY_BYTES_MAX {
+        warn!(
+            bytes,
+            max = MEMORY_BYTES_MAX,
+            "what scheduler plugins want to find again is too much for the store; a new leader starts with less"
+        );
+    } else {
+        let stored = memory.iter().map(|(id, saved)| (id.clone(), hex::encode(saved))).collect();
+        if let Err(e) = shared.store.put_scheduler_memory(&term.lead, &stored).await {
+            return warn!(error = %e, "what scheduler plugins want to find again cannot be stored now");
+        }
+    }
+    *kept = memory;
+}
+
+/// Goes on from what plugins saved under the leader before.
+pub(crate) async fn recall(shared: &Shared) {
+    let Some(scheduler) = shared.scheduler.clone() else { return };
+    let mut kept = shared.memory.lock().await;
+    match shared.store.scheduler_memory().await {
+        Ok(stored) => *kept = stored.into_iter().filter_map(|(id, saved)| Some((id, hex::decode(saved).ok()?))).collect(),
+        Err(e) => return warn!(error = %e, "what scheduler plugins saved cannot be read; they start with nothing"),
+    }
+    let memory = kept.clone();
+    if let Err(e) = tokio::task::spawn_blocking(move || scheduler.remember(&memory)).await {
+        warn!(error = %e, "scheduler plugins were not given what they saved");
     }
 }
 

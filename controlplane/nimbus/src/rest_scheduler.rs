@@ -12,7 +12,7 @@
 use crate::leader::{Known, Shared};
 use crate::plugins::{scheduler, use_plugin};
 use crate::rest::{ApiError, Segment, envelope, find, leading, read_json};
-use crate::status::scheduled;
+use crate::status::{core_of, scheduled};
 use axum::Router;
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
@@ -119,7 +119,13 @@ async fn why(
     let record = &known.cluster.topologies[&id];
     let executor = crate::round::layout_of(record).ok().and_then(|layout| {
         let of = layout.components.iter().find_map(|c| Some((c.id.clone(), *c.executors.iter().find(|e| e.first == first_task)?)));
-        of.map(|(component, e)| json!({ "component": component, "first_task": e.first, "last_task": e.last }))
+        let (component, e) = of?;
+        let mut executor = json!({ "component": component, "first_task": e.first, "last_task": e.last });
+        if let Some((core, core_why)) = core_of(&known.cluster, record, &layout, e) {
+            executor["core"] = core.into();
+            executor["core_why"] = core_why.into();
+        }
+        Some(executor)
     });
     let mut fields = serde_json::to_value(&why).expect("reasons are always JSON");
     if let (Some(fields), Some(Value::Object(executor))) = (fields.as_object_mut(), executor) {

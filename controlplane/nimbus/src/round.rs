@@ -24,20 +24,22 @@ impl PlacementEngine for Scheduler {
     }
 }
 
-/// Asks the engine. `seed` is the only randomness a scheduler may use.
-pub fn ask(engine: &dyn PlacementEngine, round: &Round, seed: u64) -> RoundOutcome {
+/// Asks the engine. `seed` is the only randomness a scheduler may use; `leader_term` rises with each change of the leader.
+pub fn ask(engine: &dyn PlacementEngine, round: &Round, seed: u64, leader_term: u64) -> RoundOutcome {
     let topologies: Vec<RoundTopology<'_>> = round
         .topologies
         .iter()
-        .map(|Wanted { record, layout, current, rates }| RoundTopology {
+        .map(|Wanted { record, layout, current, former, rates }| RoundTopology {
             record,
             layout,
             workers_wanted: layout.workers_wanted,
             current,
+            former,
             rates,
         })
         .collect();
-    engine.round(&RoundInput { reason: round.reason, supervisors: &round.supervisors, topologies: &topologies, seed, round_id: round.id })
+    let Round { id: round_id, reason, supervisors, .. } = round;
+    engine.round(&RoundInput { reason: *reason, supervisors, topologies: &topologies, seed, round_id: *round_id, leader_term })
 }
 
 /// The arithmetic of a stored topology. Fails only where its record was not written by a nimbus that checked it.

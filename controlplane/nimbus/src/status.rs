@@ -196,6 +196,13 @@ fn core_whys(record: &TopologyRecord, layout: &Layout, assignment: Option<&Assig
     whys
 }
 
+/// The core of an executor by the assignment, and why that one.
+pub(crate) fn core_of(cluster: &Cluster, record: &TopologyRecord, layout: &Layout, id: ExecutorId) -> Option<(u32, Option<String>)> {
+    let assignment = cluster.assignments.get(&record.id)?;
+    let placed = assignment.workers.iter().flat_map(|w| &w.executors).find(|e| e.id == id)?;
+    Some((placed.core, core_whys(record, layout, Some(assignment)).remove(&id)))
+}
+
 fn executor(cluster: &Cluster, record: &TopologyRecord, component: Name, id: ExecutorId, core_why: Option<&String>) -> Executor {
     let assignment = cluster.assignments.get(&record.id);
     let placed = assignment.into_iter().flat_map(|a| &a.workers).find_map(|p| p.executors.iter().find(|e| e.id == id).map(|e| (p, e)));

@@ -17,7 +17,7 @@
 //! garble TOPOLOGY               its stored assignment cannot be read any more
 //! mend TOPOLOGY                 it can be read again
 //! away                          the leader's store was away and is back
-//! plan steal|vanish             the next plan is bad: a foreign slot, or a node that has gone since
+//! plan steal|vanish|dies-NODE   the next plan is bad: a foreign slot, or a node that has gone since
 //! ```
 
 use saetta_model::beat::{SupervisorBeat, WorkerBeat};
@@ -237,7 +237,11 @@ impl World {
                 if round.reason != Reason::Periodic {
                     self.say(format!("round: {:?}", round.reason));
                 }
+                let dies = self.plan.as_deref().and_then(|plan| plan.strip_prefix("dies-")).map(name);
                 let plans = self.place(&round);
+                if let Some(node) = dies {
+                    self.cluster.supervisors.remove(&node);
+                }
                 return Some(Event::Planned { id: round.id, plans });
             }
             Action::Assign { topology, assignment } => {

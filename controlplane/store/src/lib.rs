@@ -23,7 +23,9 @@ mod zk;
 pub use error::StoreError;
 pub use memory::{MemoryCluster, MemoryStore};
 pub use paths::{Family, Paths};
-pub use store::{BlobHolders, Corrupt, ERRORS_KEPT_MAX, ErrorEntry, Listing, NimbusInfo, SchedulerChoice, Store, Version, Versioned};
+pub use store::{
+    BlobHolders, Corrupt, ERRORS_KEPT_MAX, ErrorEntry, Listing, NimbusInfo, SchedulerChoice, SchedulerMemory, Store, Version, Versioned,
+};
 pub use tree::{Connection, Leadership, Node, Tree, Write};
 pub use value::{VALUE_BYTES_MAX, decode, encode};
 pub use zk::{ZkOptions, ZkStore};

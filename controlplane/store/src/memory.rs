@@ -111,6 +111,13 @@ pub(crate) struct MemoryLock {
     path: String,
 }
 
+impl MemoryLock {
+    /// Of the place in the line.
+    pub(crate) fn path(&self) -> &str {
+        &self.path
+    }
+}
+
 impl Drop for MemoryLock {
     fn drop(&mut self) {
         self.cluster.lock().nodes.remove(&self.path);

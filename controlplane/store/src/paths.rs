@@ -11,6 +11,7 @@
 //!   nimbuses/<id>                  ephemeral; NimbusInfo
 //!   blobs/<sha256>                 BlobHolders: which nimbuses hold this binary; written by the leader only
 //!   scheduler/current              SchedulerChoice: the plugin an operator chose; written by the leader only
+//!   scheduler/memory               SchedulerMemory: what scheduler plugins want to find again; written by the leader only
 //! ```
 //!
 //! Every value is one version byte, now 1, and JSON (`value.rs`). Directories hold no value.
@@ -124,6 +125,11 @@ impl Paths {
     /// The plugin in use.
     pub fn scheduler(&self) -> String {
         format!("{}/{}/current", self.root, Family::Scheduler.dir())
+    }
+
+    /// What scheduler plugins saved.
+    pub fn scheduler_memory(&self) -> String {
+        format!("{}/{}/memory", self.root, Family::Scheduler.dir())
     }
 
     /// The family a path belongs to; `None` for the root and strangers.

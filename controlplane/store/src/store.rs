@@ -76,6 +76,9 @@ pub struct SchedulerChoice {
     pub at_ms: u64,
 }
 
+/// What scheduler plugins want to find again under another leader: by the id of the plugin, hex digits.
+pub type SchedulerMemory = BTreeMap<String, String>;
+
 /// One error of one component, as an operator sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorEntry {
@@ -172,6 +175,11 @@ pub trait Store: Send + Sync + 'static {
     async fn scheduler(&self) -> Result<Option<SchedulerChoice>, StoreError>;
     /// Chooses one; the newest wins.
     async fn put_scheduler(&self, lead: &Leadership, choice: &SchedulerChoice) -> Result<(), StoreError>;
+
+    /// What scheduler plugins saved; empty = nothing yet.
+    async fn scheduler_memory(&self) -> Result<SchedulerMemory, StoreError>;
+    /// Replaces it.
+    async fn put_scheduler_memory(&self, lead: &Leadership, memory: &SchedulerMemory) -> Result<(), StoreError>;
 
     /// Who leads now, if anybody.
     async fn leader(&self) -> Result<Option<NimbusInfo>, StoreError>;

@@ -85,6 +85,15 @@ impl Leadership {
         !*self.lost.borrow()
     }
 
+    /// Rises with each change of the leader: the number of its place in the line.
+    pub fn number(&self) -> u64 {
+        let path = match &self.grant {
+            Grant::Zk(lock) => lock.lock_path(),
+            Grant::Memory(lock) => lock.path(),
+        };
+        crate::typed::sequence_of(path)
+    }
+
     /// Waits until the lock is lost or about to be.
     pub async fn lost(&self) {
         let mut lost = self.lost.clone();

@@ -2,7 +2,8 @@
 
 use crate::error::StoreError;
 use crate::paths::{Family, is_sha256};
-use crate::store::{BlobHolders, Corrupt, ERRORS_KEPT_MAX, ErrorEntry, Listing, NimbusInfo, SchedulerChoice, Store, Version, Versioned};
+use crate::store::{BlobHolders, Corrupt, ERRORS_KEPT_MAX, ErrorEntry, Listing, NimbusInfo, SchedulerChoice, SchedulerMemory, Store};
+use crate::store::{Version, Versioned};
 use crate::tree::{Connection, Leadership, Node, Tree, Write};
 use crate::value::{decode, encode};
 use async_trait::async_trait;
@@ -233,15 +234,16 @@ impl<T: Tree> Store for T {
     }
 
     async fn put_scheduler(&self, lead: &Leadership, choice: &SchedulerChoice) -> Result<(), StoreError> {
-        let path = self.paths().scheduler();
-        for _ in 0..CAS_TRIES_MAX {
-            let version = self.read(&path).await?.map(|node| Version(node.version));
-            match put(self, Some(lead), path.clone(), choice, version, None).await {
-                Err(StoreError::Conflict { .. } | StoreError::NotFound { .. }) => continue,
-                other => return other.map(drop),
-            }
-        }
-        Err(too_busy(path))
+        replace(self, lead, self.paths().scheduler(), choice).await
+    }
+
+    async fn scheduler_memory(&self) -> Result<SchedulerMemory, StoreError> {
+        let path = self.paths().scheduler_memory();
+        Ok(self.read(&path).await?.map(|node| decode(&path, &node.bytes)).transpose()?.unwrap_or_default())
+    }
+
+    async fn put_scheduler_memory(&self, lead: &Leadership, memory: &SchedulerMemory) -> Result<(), StoreError> {
+        replace(self, lead, self.paths().scheduler_memory(), memory).await
     }
 
     async fn leader(&self) -> Result<Option<NimbusInfo>, StoreError> {
@@ -273,7 +275,7 @@ impl<T: Tree> Store for T {
 }
 
 /// The sequence number ZooKeeper put at the end of a name; what has none comes last.
-fn sequence_of(name: &str) -> u64 {
+pub(crate) fn sequence_of(name: &str) -> u64 {
     name.rsplit('-').next().and_then(|s| s.parse().ok()).unwrap_or(u64::MAX)
 }
 
@@ -318,6 +320,18 @@ async fn list<V: DeserializeOwned>(tree: &impl Tree, family: Family) -> Result<L
         }
     }
     Ok(all)
+}
+
+/// Writes a node whoever wrote it before; the newest wins.
+async fn replace<V: serde::Serialize + Sync>(tree: &impl Tree, lead: &Leadership, path: String, value: &V) -> Result<(), StoreError> {
+    for _ in 0..CAS_TRIES_MAX {
+        let version = tree.read(&path).await?.map(|node| Version(node.version));
+        match put(tree, Some(lead), path.clone(), value, version, None).await {
+            Err(StoreError::Conflict { .. } | StoreError::NotFound { .. }) => continue,
+            other => return other.map(drop),
+        }
+    }
+    Err(too_busy(path))
 }
 
 async fn put<V: serde::Serialize>(

@@ -5,7 +5,8 @@ use saetta_model::cluster::{Platform, divide_cores};
 use saetta_model::topology::{ComponentKind, ComponentSpec, Format, Resources};
 use saetta_model::{Assignment, Name, SupervisorInfo, TopologyRecord, TopologySpec, TopologyState};
 use saetta_store::testing::{Cable, ZooKeeper};
-use saetta_store::{ERRORS_KEPT_MAX, ErrorEntry, Family, MemoryCluster, MemoryStore, NimbusInfo, Store, StoreError, ZkOptions, ZkStore};
+use saetta_store::{ERRORS_KEPT_MAX, ErrorEntry, Family, MemoryCluster, MemoryStore, NimbusInfo, SchedulerMemory, Store, StoreError};
+use saetta_store::{ZkOptions, ZkStore};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::ops::Deref;
@@ -43,6 +44,7 @@ async fn conforms(rig: &Rig) {
     a_dead_contender_can_be_taken_out_of_the_line(rig.empty()).await;
     the_last_errors_stay_and_go_with_their_topology(rig.empty()).await;
     binaries_know_their_holders(rig.empty()).await;
+    what_schedulers_remember_is_there_for_the_next_leader(rig.empty()).await;
     one_unreadable_node_does_not_hide_the_others(rig.empty()).await;
     a_value_above_the_limit_is_refused(rig.empty()).await;
     a_closed_store_says_so(rig.empty()).await;
@@ -221,6 +223,7 @@ async fn the_next_takes_over_when_the_session_is_lost_and_the_stale_one_cannot_w
     assert!(a.delete_topology(&lead_a, &name("wc-1-1")).await.unwrap_err().is_fenced());
     assert!(a.create_topology(&lead_a, &record("ex-1-1")).await.unwrap_err().is_fenced());
     assert!(a.put_assignment(&lead_a, &name("wc-1-1"), &assignment(1), None).await.unwrap_err().is_fenced());
+    assert!(a.put_scheduler_memory(&lead_a, &SchedulerMemory::new()).await.unwrap_err().is_fenced());
     assert_eq!(b.topologies().await.unwrap().items.len(), 1);
     b.update_topology(&lead_b, &changed, version).await.unwrap();
 }
@@ -274,6 +277,24 @@ async fn binaries_know_their_holders(cluster: Cluster) {
     for bad in ["", "../../leader", &"AB".repeat(32), &"a".repeat(63)] {
         assert!(matches!(s.blob(bad).await, Err(StoreError::Refused { .. })), "{bad}");
     }
+}
+
+async fn what_schedulers_remember_is_there_for_the_next_leader(cluster: Cluster) {
+    let s = cluster.open().await;
+    let lead = s.campaign(&nimbus("n1")).await.unwrap();
+    assert!(s.scheduler_memory().await.unwrap().is_empty());
+    let memory = |text: &str| SchedulerMemory::from([("blacklist".to_owned(), text.to_owned())]);
+    s.put_scheduler_memory(&lead, &memory("00")).await.unwrap();
+    s.put_scheduler_memory(&lead, &memory("0011")).await.unwrap();
+    assert_eq!(s.scheduler_memory().await.unwrap(), memory("0011"));
+    assert_eq!(s.scheduler().await.unwrap(), None, "it stands beside the chosen plugin");
+    let before = lead.number();
+    drop(lead);
+    let (other, id) = (cluster.open().await, nimbus("n2"));
+    let next = within("the next one leads", other.campaign(&id)).await.unwrap();
+    assert_eq!(other.scheduler_memory().await.unwrap(), memory("0011"));
+    assert!(next.number() > before, "{} after {before}", next.number());
+    other.put_scheduler_memory(&next, &memory("22")).await.unwrap();
 }
 
 async fn one_unreadable_node_does_not_hide_the_others(cluster: Cluster) {

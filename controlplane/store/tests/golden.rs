@@ -4,7 +4,7 @@
 
 use saetta_model::beat::SupervisorBeat;
 use saetta_model::{Assignment, SupervisorInfo, TopologyRecord};
-use saetta_store::{BlobHolders, ErrorEntry, NimbusInfo, SchedulerChoice, decode, encode};
+use saetta_store::{BlobHolders, ErrorEntry, NimbusInfo, SchedulerChoice, SchedulerMemory, decode, encode};
 use serde::{Serialize, de::DeserializeOwned};
 
 /// Reads the golden value, writes it again, and compares bytes.
@@ -36,6 +36,7 @@ golden! {
     a_nimbus_keeps_its_form: NimbusInfo = "nimbus.v1.json";
     holders_keep_their_form: BlobHolders = "blob.v1.json";
     the_chosen_scheduler_keeps_its_form: SchedulerChoice = "scheduler.v1.json";
+    the_memory_of_schedulers_keeps_its_form: SchedulerMemory = "scheduler-memory.v1.json";
 }
 
 #[test]

@@ -37,7 +37,7 @@ impl Desk {
     /// Starts the helper if none runs, and loads the scheduler.
     pub fn load(&mut self) -> Result<(), Failure> {
         if self.helper.as_ref().is_none_or(|h| !h.is_alive()) {
-            self.helper = Some(Helper::start(&self.spawner, &self.options, &self.what)?);
+            self.helper = Some(Helper::start(&self.spawner, &self.options, &self.what, None)?);
         }
         Ok(())
     }

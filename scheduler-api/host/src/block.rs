@@ -14,7 +14,7 @@ fn table(bytes: &[u8], id: u32) -> Option<(usize, usize, usize)> {
     Some((entry.off as usize, entry.stride as usize, entry.count as usize))
 }
 
-/// Hash of the cluster as it is: without the round's number, its reason and its time.
+/// Hash of the cluster as it is: without the round's number, its reason and its time, and how long nodes have been up.
 pub(crate) fn generation(bytes: &[u8]) -> [u8; 32] {
     let mut masked = bytes.to_vec();
     let round_id = std::mem::offset_of!(abi::Header, round_id);
@@ -23,6 +23,10 @@ pub(crate) fn generation(bytes: &[u8]) -> [u8; 32] {
     }
     if let Some((off, stride, count)) = table(bytes, abi::TABLE_META) {
         masked[off..off + stride * count].fill(0);
+    }
+    if let Some((off, stride, count)) = table(bytes, abi::TABLE_NODES) {
+        let at = off + std::mem::offset_of!(abi::NodeRow, uptime_s);
+        (0..count).for_each(|node| masked[at + node * stride..][..8].fill(0));
     }
     Sha256::digest(&masked).into()
 }
@@ -50,7 +54,7 @@ mod tests {
         let id = w.text("n");
         w.row(&abi::Rack { id, first_host: 0, n_hosts: 1 });
         w.row(&abi::HostRow { name: id, n_nodes: 2, ..Default::default() });
-        w.row(&abi::NodeRow { id, n_slots: 1, flags: abi::NODE_GONE, ..Default::default() });
+        w.row(&abi::NodeRow { id, n_slots: 1, flags: abi::NODE_GONE, uptime_s: wall_ms as u64, ..Default::default() });
         w.row(&abi::NodeRow { id, first_slot: 1, ..Default::default() });
         w.row(&abi::SlotRow { port, topology: abi::NONE, ..Default::default() });
         w.finish(round_id)

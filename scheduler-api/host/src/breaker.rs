@@ -118,7 +118,8 @@ const SNAPSHOTS_MAX: usize = 16;
 /// Snapshots, by a hash of what a scheduler looks at, that crashed a plugin.
 #[derive(Debug, Clone, Default)]
 pub struct Poison {
-    crashes: BTreeMap<[u8; 32], u32>,
+    /// How often, and how the last time.
+    crashes: BTreeMap<[u8; 32], (u32, String)>,
     order: VecDeque<[u8; 32]>,
 }
 
@@ -129,11 +130,13 @@ impl Poison {
     }
 
     /// It crashed on this one.
-    pub fn crashed(&mut self, snapshot: [u8; 32]) {
+    pub fn crashed(&mut self, snapshot: [u8; 32], why: &str) {
         if !self.crashes.contains_key(&snapshot) {
             self.order.push_back(snapshot);
         }
-        *self.crashes.entry(snapshot).or_default() += 1;
+        let (n, last) = self.crashes.entry(snapshot).or_default();
+        *n += 1;
+        why.clone_into(last);
         if self.order.len() > SNAPSHOTS_MAX
             && let Some(oldest) = self.order.pop_front()
         {
@@ -141,9 +144,9 @@ impl Poison {
         }
     }
 
-    /// Not to be given to it again.
-    pub fn refuses(&self, snapshot: &[u8; 32]) -> bool {
-        self.crashes.get(snapshot).is_some_and(|n| *n >= CRASHES_PER_SNAPSHOT)
+    /// Not to be given to it again: how it crashed last.
+    pub fn refuses(&self, snapshot: &[u8; 32]) -> Option<&str> {
+        self.crashes.get(snapshot).filter(|(n, _)| *n >= CRASHES_PER_SNAPSHOT).map(|(_, why)| why.as_str())
     }
 }
 
@@ -223,13 +226,13 @@ mod tests {
     fn a_snapshot_that_crashed_it_twice_is_kept_from_it_and_others_are_not() {
         let mut poison = Poison::default();
         assert!(poison.is_empty());
-        poison.crashed([1; 32]);
-        assert!(!poison.refuses(&[1; 32]));
-        poison.crashed([1; 32]);
-        assert!(poison.refuses(&[1; 32]) && !poison.refuses(&[2; 32]));
+        poison.crashed([1; 32], "first");
+        assert_eq!(poison.refuses(&[1; 32]), None);
+        poison.crashed([1; 32], "second");
+        assert_eq!((poison.refuses(&[1; 32]), poison.refuses(&[2; 32])), (Some("second"), None));
         for i in 0..SNAPSHOTS_MAX as u8 {
-            poison.crashed([100 + i; 32]);
+            poison.crashed([100 + i; 32], "other");
         }
-        assert!(!poison.refuses(&[1; 32]), "what is remembered is bounded");
+        assert_eq!(poison.refuses(&[1; 32]), None, "what is remembered is bounded");
     }
 }

@@ -27,18 +27,27 @@ enum Job {
     Judge { bytes: Vec<u8>, flags: Vec<u32>, args: RoundArgs },
 }
 
-type Done = Result<Vec<u32>, Failure>;
+/// What it wrote.
+#[derive(Default)]
+struct Written {
+    words: Vec<u32>,
+    /// What the instance wants to find again, where the question lasts and it has something.
+    saved: Option<Vec<u8>>,
+}
+
+type Done = Result<Written, Failure>;
 
 /// An instance on its thread.
 pub(crate) struct InProcess {
     jobs: mpsc::Sender<Job>,
     done: mpsc::Receiver<Done>,
     reasons: Arc<Mutex<Vec<Reason>>>,
+    saved: Option<Vec<u8>>,
 }
 
 impl InProcess {
-    /// Loads the plugin and makes its instance; at most `allowed`. The file has passed `inspect`.
-    pub(crate) fn start(name: &str, path: &Path, config: &str, allowed: Duration) -> Result<Self, Failure> {
+    /// Loads the plugin and makes its instance; at most `allowed`. The file has passed `inspect`. `saved` = what an instance before it saved.
+    pub(crate) fn start(name: &str, path: &Path, config: &str, saved: Option<&[u8]>, allowed: Duration) -> Result<Self, Failure> {
         // Relaxed: only says whether to go on.
         if STUCK.load(Ordering::Relaxed) {
             return Err(Failure::Load("a plugin did not come back in this process, so it runs no other one; restart nimbus".into()));
@@ -47,18 +56,21 @@ impl InProcess {
         let (answer, done) = mpsc::channel();
         let reasons = Arc::new(Mutex::new(Vec::new()));
         let services = services(reasons.clone());
-        let (name, path, config) = (name.to_owned(), path.to_owned(), config.to_owned());
+        let (name, path, config, saved) = (name.to_owned(), path.to_owned(), config.to_owned(), saved.map(<[u8]>::to_vec));
         let thread = std::thread::Builder::new().name("sched-plugin".into()).stack_size(STACK_BYTES);
         let run = move || match load(&path, &name, &config, services) {
-            Ok(Ok(instance)) => {
-                let _ = answer.send(Ok(Vec::new()));
+            Ok(Ok(mut instance)) => {
+                if let Some(Err(e)) = saved.map(|saved| instance.restore(&saved)) {
+                    tracing::warn!(plugin = name, error = %e, "what a scheduler plugin saved before is not taken; it starts with nothing");
+                }
+                let _ = answer.send(Ok(Written::default()));
                 serve(instance, &todo, &answer);
             }
             Ok(Err(e)) => drop(answer.send(Err(Failure::Load(format!("its constructor failed: {e}"))))),
             Err(e) => drop(answer.send(Err(Failure::Load(format!("{}: {e}", path.display()))))),
         };
         thread.spawn(run).map_err(|e| Failure::Load(format!("no thread for it: {e}")))?;
-        let plugin = InProcess { jobs, done, reasons };
+        let plugin = InProcess { jobs, done, reasons, saved: None };
         plugin.wait(allowed)?;
         Ok(plugin)
     }
@@ -78,10 +90,17 @@ impl InProcess {
         std::mem::take(&mut self.reasons.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn ask(&self, job: Job, allowed: Duration) -> Done {
+    /// See `process::Helper`.
+    pub(crate) fn take_saved(&mut self) -> Option<Vec<u8>> {
+        self.saved.take()
+    }
+
+    fn ask(&mut self, job: Job, allowed: Duration) -> Result<Vec<u32>, Failure> {
         self.reasons.lock().unwrap_or_else(PoisonError::into_inner).clear();
         self.jobs.send(job).map_err(|_| Failure::Died("its thread has ended".into()))?;
-        self.wait(allowed)
+        let written = self.wait(allowed)?;
+        self.saved = written.saved;
+        Ok(written.words)
     }
 
     fn wait(&self, allowed: Duration) -> Done {
@@ -102,7 +121,9 @@ impl InProcess {
 fn serve(mut instance: Instance, todo: &mpsc::Receiver<Job>, answer: &mpsc::Sender<Done>) {
     while let Ok(job) = todo.recv() {
         let failed = |e: saetta_sdk::PluginError| Failure::Code { code: e.code, text: e.text };
-        let done = match job {
+        let (Job::Round { args, .. } | Job::Judge { args, .. }) = &job;
+        let lasts = !matches!(args.reason, abi::REASON_DRY_RUN | abi::REASON_SHADOW);
+        let words = match job {
             Job::Round { bytes, mut words, n_execs, n_topologies, args } => {
                 let (slot_of_exec, rest) = words.split_at_mut(n_execs);
                 let (outcome, core_of_exec) = rest.split_at_mut(n_topologies);
@@ -114,7 +135,8 @@ fn serve(mut instance: Instance, todo: &mpsc::Receiver<Job>, answer: &mpsc::Send
                 None => Err(Failure::Code { code: abi::E_UNSUPPORTED, text: "it judges no nodes".into() }),
             },
         };
-        if answer.send(done).is_err() {
+        let saved = if lasts && words.is_ok() { instance.save().and_then(Result::ok) } else { None };
+        if answer.send(words.map(|words| Written { words, saved })).is_err() {
             return;
         }
     }

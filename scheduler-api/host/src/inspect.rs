@@ -24,6 +24,9 @@ pub const CLAIM_RESOURCES: &str = "saetta.resources/1";
 /// Claim of a scheduler that keeps what topologies ask for of their workers and nodes; [`CLAIM_RESOURCES`] says that too.
 pub const CLAIM_CONSTRAINTS: &str = "saetta.constraints/1";
 
+/// Flag of a plugin that starts threads: it may, also during rounds.
+pub const FLAG_THREADS: &str = "threads";
+
 /// What a plugin says of itself in its ELF note.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Manifest {
@@ -42,7 +45,7 @@ pub struct Manifest {
     /// Rule books it says it keeps, as `storm.even/1`; the validator then checks them.
     #[serde(default)]
     pub claims: Vec<String>,
-    /// What it needs to be allowed, as `threads`.
+    /// What it needs to be allowed, as [`FLAG_THREADS`].
     #[serde(default)]
     pub flags: Vec<String>,
     /// Empty upstream; a vendor with private changes to the ABI sets it.

@@ -97,7 +97,7 @@ pub fn find(dir: &Path, text: &str) -> Result<(String, PathBuf), Refused> {
             return refuse(format!("{text}: only files of scheduler.plugin.dir ({dir}) are taken; put the plugin there"));
         }
         let stem = path.file_stem().and_then(|s| s.to_str()).unwrap_or_default();
-        (stem.strip_prefix("libsaetta_").unwrap_or(stem).to_owned(), path.clone())
+        (stem.strip_prefix("libsaetta_").unwrap_or(stem).replace('_', "-"), path.clone())
     } else {
         (text.to_owned(), dir.join(crate::options::plugin_file(text)))
     };
@@ -121,10 +121,10 @@ mod tests {
     #[test]
     fn a_name_and_a_file_of_the_directory_mean_the_same_and_others_are_refused() {
         let dir = Path::new("/tmp");
-        let file = PathBuf::from("/tmp/libsaetta_fancy.so");
-        for text in ["fancy", "libsaetta_fancy.so", "/tmp/libsaetta_fancy.so", "/tmp/../tmp/libsaetta_fancy.so"] {
+        let file = PathBuf::from("/tmp/libsaetta_very_fancy.so");
+        for text in ["very-fancy", "libsaetta_very_fancy.so", "/tmp/libsaetta_very_fancy.so", "/tmp/../tmp/libsaetta_very_fancy.so"] {
             let (name, path) = find(dir, text).unwrap();
-            assert_eq!((name.as_str(), path.file_name()), ("fancy", file.file_name()), "{text}");
+            assert_eq!((name.as_str(), path.file_name()), ("very-fancy", file.file_name()), "{text}");
         }
         for text in ["", "..", ".", "a b", "/etc/libsaetta_fancy.so", "/tmp/../etc/x.so", "./x.so", "a\n", &"x".repeat(200)] {
             assert!(find(dir, text).is_err(), "{text:?}");

@@ -14,7 +14,7 @@ pub const HELPER_NAME: &str = "saetta-sched-host";
 /// Which plugin, where it lies, and the limits it runs under.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SchedulerOptions {
-    /// `scheduler.plugin`: NAME stands for `libsaetta_NAME.so` in `dir`.
+    /// `scheduler.plugin`: NAME stands for `libsaetta_NAME.so` in `dir`, with `_` for each `-`.
     pub plugin: String,
     /// `scheduler.plugin.dir`.
     pub dir: PathBuf,
@@ -99,6 +99,7 @@ impl SchedulerOptions {
     }
 }
 
+/// Cargo writes the `-` of a crate's name as `_` in the name of its file.
 pub(crate) fn plugin_file(name: &str) -> String {
-    format!("libsaetta_{name}.so")
+    format!("libsaetta_{}.so", name.replace('-', "_"))
 }

@@ -78,6 +78,7 @@ pub fn pack(input: &RoundInput<'_>, places: &[Places], schedule: &[bool], facts:
     w.row(&abi::Meta {
         wall_ms: clock.wall_ms,
         monotonic_ns: clock.monotonic_ns,
+        leader_term: input.leader_term,
         reason: input.reason.code(),
         min_worker_cpu: facts.min_worker_cpu_milli_pct,
         monitor_period_ms: facts.monitor_period_ms,

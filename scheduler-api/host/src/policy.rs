@@ -37,8 +37,12 @@ pub struct Policy {
     pub config: String,
     /// `scheduler.shadow`: a plugin that is asked too, and whose plan is only compared.
     pub shadow: Option<String>,
+    /// `scheduler.shadow.config`: JSON.
+    pub shadow_config: String,
     /// `scheduler.node.health`: a plugin that judges nodes before each round.
     pub node_health: Option<String>,
+    /// `scheduler.node.health.config`: JSON.
+    pub node_health_config: String,
     /// `scheduler.resources`.
     pub resources: Resources,
     /// `scheduler.max.moves`: running executors a round may move; `abi::NONE` = no limit.
@@ -59,7 +63,9 @@ impl Default for Policy {
             mode: Mode::Isolated,
             config: "{}".into(),
             shadow: None,
+            shadow_config: "{}".into(),
             node_health: None,
+            node_health_config: "{}".into(),
             resources: Resources::Auto,
             max_moves: abi::NONE,
             may_preempt: false,
@@ -79,7 +85,9 @@ impl Policy {
             mode: if config.text("scheduler.mode") == Some("in-process") { Mode::InProcess } else { Mode::Isolated },
             config: text("scheduler.plugin.config").unwrap_or(built_in.config),
             shadow: text("scheduler.shadow"),
+            shadow_config: text("scheduler.shadow.config").unwrap_or(built_in.shadow_config),
             node_health: text("scheduler.node.health"),
+            node_health_config: text("scheduler.node.health.config").unwrap_or(built_in.node_health_config),
             resources: match config.text("scheduler.resources") {
                 Some("enforced") => Resources::Enforced,
                 Some("ignored") => Resources::Ignored,

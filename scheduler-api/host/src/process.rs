@@ -4,7 +4,7 @@
 //! A helper is persistent; whoever gets a `Failure` drops it, which kills and reaps it.
 
 use crate::SchedulerOptions;
-use crate::wire::{Kind, MESSAGE_BYTES, Message, REASONS_MAX};
+use crate::wire::{Kind, LOG_LINES_MAX, MESSAGE_BYTES, Message, REASONS_MAX, REMEMBERS, SAVED};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::net::{
@@ -16,7 +16,7 @@ use saetta_sdk::call::{Reason, RoundArgs};
 use std::fs::File;
 use std::io::{self, IoSlice, Write};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
@@ -173,6 +173,12 @@ pub(crate) struct Helper {
     socket: OwnedFd,
     /// At most `REASONS_MAX`, of the current question.
     reasons: Vec<Reason>,
+    /// Log lines heard since the current question, or since the start.
+    log_lines: u32,
+    /// The instance saves what it wants to find again.
+    remembers: bool,
+    /// After the last question; at most `abi::STATE_BYTES_MAX`.
+    saved: Option<Vec<u8>>,
 }
 
 impl Drop for Helper {
@@ -184,7 +190,8 @@ impl Drop for Helper {
 
 impl Helper {
     /// Starts the process and waits until it has an instance of its scheduler; at most the deadline, or `START_DEADLINE_MIN` if that is longer.
-    pub(crate) fn start(spawner: &Spawner, options: &SchedulerOptions, what: &What) -> Result<Self, Failure> {
+    /// `saved` = what an instance of the same plugin wanted to find again.
+    pub(crate) fn start(spawner: &Spawner, options: &SchedulerOptions, what: &What, saved: Option<&[u8]>) -> Result<Self, Failure> {
         let path = options.helper.clone();
         let failed = |doing: &str, e: io::Error| Failure::Helper { path: path.clone(), what: format!("{doing}: {e}") };
         let allowed = options.deadline.max(START_DEADLINE_MIN);
@@ -196,6 +203,7 @@ impl Helper {
         command.env_clear().current_dir("/").stdin(Stdio::from(theirs)).stdout(Stdio::null()).stderr(Stdio::null());
         command.arg("--parent").arg(std::process::id().to_string());
         command.arg("--memory-bytes").arg(options.memory_bytes.to_string());
+        command.arg("--remember").arg(saved.is_some().to_string());
         match what {
             What::Plugin { name, path } => {
                 command.arg("--name").arg(name).arg("--plugin").arg(absolute(path)).arg("--config").arg(&options.policy.config)
@@ -213,8 +221,15 @@ impl Helper {
                 return Err(failed("watching it by pidfd", e.into()));
             }
         };
-        let mut helper = Helper { path, child, pidfd, socket, reasons: Vec::new() };
+        let mut helper =
+            Helper { path: path.clone(), child, pidfd, socket, reasons: Vec::new(), log_lines: 0, remembers: false, saved: None };
+        if let Some(saved) = saved {
+            let message = Message { snap_len: saved.len() as u64, ..Message::new(Kind::Remember, 0, "") };
+            let sent = sealed(saved).and_then(|memory| helper.send(&message, &[memory.as_fd()]));
+            sent.map_err(|e| failed("giving it back what it saved", e))?;
+        }
         let hello = helper.next(deadline, allowed, Kind::Hello)?;
+        helper.remembers = hello.flags & REMEMBERS != 0;
         match hello.code {
             abi::OK => Ok(helper),
             code if code > 0 => {
@@ -251,6 +266,19 @@ impl Helper {
         std::mem::take(&mut self.reasons)
     }
 
+    /// What the instance wants to find again, if the last question made it save something.
+    pub(crate) fn take_saved(&mut self) -> Option<Vec<u8>> {
+        self.saved.take()
+    }
+
+    fn send(&self, message: &Message, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        control.push(SendAncillaryMessage::ScmRights(fds));
+        sendmsg(&self.socket, &[IoSlice::new(&message.encode())], &mut control, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?;
+        Ok(())
+    }
+
     /// Sends a question and waits for its result; what the helper wrote over `prefilled`.
     fn exchange(&mut self, message: Message, question: &Question<'_>, prefilled: &[u32], allowed: Duration) -> Result<Vec<u32>, Failure> {
         let deadline = Instant::now() + allowed;
@@ -258,7 +286,8 @@ impl Helper {
         let failed = |doing: &'static str| move |e: io::Error| Failure::Helper { path: path.clone(), what: format!("{doing}: {e}") };
         let snapshot = sealed(question.bytes).map_err(failed.clone()("writing the snapshot"))?;
         let prefilled: Vec<u8> = prefilled.iter().flat_map(|word| word.to_le_bytes()).collect();
-        let answer = shared(&prefilled).map_err(failed.clone()("making room for the answer"))?;
+        let room = if self.remembers { abi::STATE_BYTES_MAX } else { 0 };
+        let answer = shared(&prefilled, room).map_err(failed.clone()("making room for the answer"))?;
         let args = question.args;
         let message = Message {
             round_id: args.round_id,
@@ -271,14 +300,10 @@ impl Helper {
             ..message
         };
         self.reasons.clear();
-        let fds = [snapshot.as_fd(), answer.as_fd()];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        control.push(SendAncillaryMessage::ScmRights(&fds));
-        let sent = sendmsg(&self.socket, &[IoSlice::new(&message.encode())], &mut control, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
-        if let Err(e) = sent {
+        (self.log_lines, self.saved) = (0, None);
+        if let Err(e) = self.send(&message, &[snapshot.as_fd(), answer.as_fd()]) {
             // A helper that ended between rounds shows here first; its exit says more than EPIPE.
-            return Err(self.ended(Instant::now()).unwrap_or_else(|| failed("sending the round")(e.into())));
+            return Err(self.ended(Instant::now()).unwrap_or_else(|| failed("sending the round")(e)));
         }
         let result = loop {
             let result = self.next(deadline, allowed, Kind::Result)?;
@@ -291,7 +316,15 @@ impl Helper {
         }
         // Copied before anything looks at it: the helper could still write.
         let mut bytes = vec![0; prefilled.len()];
-        answer.read_exact_at(&mut bytes, 0).map_err(failed("reading the answer"))?;
+        answer.read_exact_at(&mut bytes, 0).map_err(failed.clone()("reading the answer"))?;
+        if result.flags & SAVED != 0 {
+            if result.snap_len > room {
+                return Err(Failure::Nonsense);
+            }
+            let mut saved = vec![0; result.snap_len as usize];
+            answer.read_exact_at(&mut saved, prefilled.len() as u64).map_err(failed("reading what it saved"))?;
+            self.saved = Some(saved);
+        }
         Ok(bytes.chunks_exact(4).map(<u32 as abi::Field>::get).collect())
     }
 
@@ -317,7 +350,7 @@ impl Helper {
                 }
                 Ok((_, n)) => match Message::decode(buf.get(..n).unwrap_or_default()) {
                     Some(message) if message.kind == kind => return Ok(message),
-                    Some(message) if message.kind == Kind::Log => log(&message),
+                    Some(message) if message.kind == Kind::Log => self.log(&message),
                     Some(message) if message.kind == Kind::Reason => {
                         if self.reasons.len() < REASONS_MAX as usize {
                             self.reasons.push(message.to_reason());
@@ -331,6 +364,18 @@ impl Helper {
         }
     }
 
+    /// Passes a line on. A helper says `LOG_LINES_MAX` of them and one about the rest; who writes more past it to the channel is not listened to.
+    fn log(&mut self, message: &Message) {
+        self.log_lines = self.log_lines.saturating_add(1);
+        if self.log_lines <= LOG_LINES_MAX + 1 {
+            log_line(message.code, &message.text);
+        } else if self.log_lines == LOG_LINES_MAX + 2 {
+            tracing::warn!(
+                "a scheduler plugin writes to its helper's channel without end; what it says in this round is not logged any more"
+            );
+        }
+    }
+
     /// How the process ended; waits for that until `deadline`. `None` = it did not end.
     fn ended(&mut self, deadline: Instant) -> Option<Failure> {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -340,10 +385,6 @@ impl Helper {
             _ => None,
         }
     }
-}
-
-fn log(message: &Message) {
-    log_line(message.code, &message.text);
 }
 
 /// A line of a plugin, by its level.
@@ -395,10 +436,10 @@ fn sealed(bytes: &[u8]) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// A memfd with this content, of fixed size, for the helper to write into.
-fn shared(bytes: &[u8]) -> io::Result<File> {
+/// A memfd with this content and `room` bytes behind it, of fixed size, for the helper to write into.
+fn shared(bytes: &[u8], room: u64) -> io::Result<File> {
     let fd = memfd_create("saetta-plan", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-    ftruncate(&fd, bytes.len() as u64)?;
+    ftruncate(&fd, bytes.len() as u64 + room)?;
     let file = File::from(fd);
     file.write_all_at(bytes, 0)?;
     fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;

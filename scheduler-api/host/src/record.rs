@@ -185,7 +185,7 @@ impl Record {
         let args = RoundArgs { reason, round_id, seed, max_moves, flags, budget_ns: budget.as_nanos() as u64 };
         let question = Question { bytes: &self.snapshot, before: &before, n_topologies: view.topologies().len(), args };
         let spawner = Spawner::start();
-        Helper::start(&spawner, &options, what)?.round(&question, budget)
+        Helper::start(&spawner, &options, what, None)?.round(&question, budget)
     }
 
     /// Where an answer to this round first differs from the recorded one; `None` = it is the same, bit for bit, or none is recorded.

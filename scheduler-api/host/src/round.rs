@@ -8,15 +8,15 @@ use crate::SchedulerOptions;
 use crate::accept::{Placing, accept, slots_of};
 use crate::block::mark_nodes;
 use crate::breaker::Gate;
-use crate::pack::{Clock, Packed, pack};
-use crate::process::{Answer, Failure, Question, START_DEADLINE_MIN, Spawner};
+use crate::notes::{Asked, notes};
+use crate::pack::{Clock, Packed, Places, pack};
+use crate::process::{Failure, Question, START_DEADLINE_MIN, Spawner};
 use crate::record::{Record, Recorder, head_of};
 use crate::seat::Seat;
 use crate::shadow::Shadow;
 use crate::status::Status;
-use crate::validate::lint::{Flaps, lint};
-use crate::validate::{Refusal, Rules, validate};
-use crate::why::Decided;
+use crate::validate::lint::Flaps;
+use crate::validate::{Rules, validate};
 use saetta_model::assignment::Assignment;
 use saetta_model::beat::EdgeRate;
 use saetta_model::cluster::{SlotId, Supervisors};
@@ -72,6 +72,8 @@ pub struct RoundTopology<'a> {
     pub workers_wanted: u32,
     /// Only what is alive and should be kept where possible. Its `hosts` name the addresses of nodes that report no more.
     pub current: &'a Assignment,
+    /// Of executors that have none now: the slot they were in before it was lost, where that is known.
+    pub former: &'a Places,
     /// What was measured on its subscriptions; empty = nothing.
     pub rates: &'a [EdgeRate],
 }
@@ -89,6 +91,8 @@ pub struct RoundInput<'a> {
     pub seed: u64,
     /// Rises with each round.
     pub round_id: u64,
+    /// Rises with each change of the leader; 0 = not stated.
+    pub leader_term: u64,
 }
 
 /// How a topology came to its slots.
@@ -150,7 +154,7 @@ pub(crate) struct State {
     /// The linked-in even.
     fallback: Seat,
     /// Judges nodes before the others see them.
-    health: Option<Seat>,
+    pub(crate) health: Option<Seat>,
     flaps: Flaps,
     /// The last round.
     pub(crate) last: Option<Last>,
@@ -169,28 +173,20 @@ pub(crate) struct Last {
     pub(crate) rules: Rules,
 }
 
-/// What came of asking the plugin.
-struct Asked {
-    /// Its plan may be used.
-    answer: Result<Answer, Failure>,
-    verdicts: Vec<Result<(), Refusal>>,
-    rules: Rules,
-    took_us: u64,
-}
-
 impl Scheduler {
     /// Starts nothing yet: the first round does, and says what is missing.
     pub fn new(options: SchedulerOptions) -> Self {
-        let seat = |name: &String| Seat::plugin(name, options.dir.join(crate::options::plugin_file(name)));
+        let seat = |name: &String, config: &str| Seat::plugin(name, options.dir.join(crate::options::plugin_file(name)), config);
+        let policy = &options.policy;
         let state = State {
             spawner: Spawner::start(),
-            plugin: seat(&options.plugin),
+            plugin: seat(&options.plugin, &policy.config),
             fallback: Seat::builtin(),
-            health: options.policy.node_health.as_ref().map(seat),
+            health: policy.node_health.as_ref().map(|name| seat(name, &policy.node_health_config)),
             flaps: Flaps::default(),
             last: None,
         };
-        let shadow = options.policy.shadow.as_ref().map(|name| Shadow::new(seat(name)));
+        let shadow = policy.shadow.as_ref().map(|name| Shadow::new(seat(name, &policy.shadow_config)));
         Scheduler { status: Mutex::new(Status::new(&options)), state: Mutex::new(state), shadow, started: Instant::now(), options }
     }
 
@@ -247,7 +243,7 @@ impl Scheduler {
             if lacking.contains(&true) { self.fall_back(&mut state, input, &lacking, &mut places, clock) } else { vec![None; n] };
 
         let after = rows_of(&packed, &places);
-        let mut notes = self.notes(&mut state, &packed, &after, &asked, health.as_deref());
+        let mut notes = notes(&mut state.flaps, &packed, &after, &asked, health.as_deref());
         let row_of: BTreeMap<usize, usize> = packed.topologies.iter().enumerate().map(|(row, t)| (t.input_index, row)).collect();
         let mut topologies = Vec::with_capacity(n);
         let mut hows: Vec<How> = vec![How::Plugin(name.clone()); n];
@@ -270,7 +266,7 @@ impl Scheduler {
             topologies.push((topology.record.id.clone(), plan));
         }
         let last = Last { at_ms: clock.wall_ms.max(0) as u64, packed, args, after, how: hows, rules: asked.rules };
-        self.remember(&mut state, last, asked, health);
+        self.conclude(&mut state, last, asked, health);
         RoundOutcome { topologies }
     }
 
@@ -366,55 +362,18 @@ impl Scheduler {
         }
     }
 
-    /// What there is to say of each topology, by its row.
-    fn notes(&self, state: &mut State, packed: &Packed, after: &[u32], asked: &Asked, health: Option<&str>) -> Vec<Vec<String>> {
-        let snapshot = view(packed);
-        let n = packed.topologies.len();
-        let resources = asked.rules.resources;
-        let mut notes = vec![Vec::new(); n];
-        if asked.answer.is_ok() {
-            let odd = lint(&snapshot, after, &asked.rules);
-            for (t, odd) in odd.into_iter().enumerate().filter(|(t, _)| asked.verdicts.get(*t).is_some_and(Result::is_ok)) {
-                notes[t].extend(odd);
-            }
-        }
-        if after.contains(&abi::NONE) {
-            let decided = Decided::new(&snapshot, after, resources);
-            for (t, notes) in notes.iter_mut().enumerate() {
-                notes.extend(decided.lines(t));
-            }
-        }
-        let topologies: Vec<abi::TopologyRow> = snapshot.topologies().iter().collect();
-        let id = |t: usize| snapshot.text(topologies[t].id);
-        let moved = |e: usize| {
-            let before = packed.slot_of_exec[e];
-            before != abi::NONE && before != after[e] && packed.slots[before as usize].assignable
-        };
-        let movers = packed.topologies.iter().enumerate().flat_map(|(t, row)| row.executors.clone().map(move |e| (t, e)));
-        let moved: BTreeSet<(String, u32)> =
-            movers.filter(|(_, e)| moved(*e)).map(|(t, e)| (id(t).to_owned(), packed.executors[e].first)).collect();
-        let flapping = state.flaps.round(moved);
-        for (t, notes) in notes.iter_mut().enumerate() {
-            if let Some(n) = flapping.get(id(t)) {
-                notes.push(format!("V12: {n} executors moved in three of the last five rounds"));
-            }
-            notes.extend(health.map(str::to_owned));
-        }
-        notes
-    }
-
     /// Recorder, shadow, status.
-    fn remember(&self, state: &mut State, last: Last, asked: Asked, health: Option<String>) {
+    fn conclude(&self, state: &mut State, last: Last, asked: Asked, health: Option<String>) {
         let policy = &self.options.policy;
         let loaded = state.plugin.loaded.clone();
-        let failure = asked.answer.as_ref().err().map(ToString::to_string).unwrap_or_default();
+        let failure = asked.failure(&view(&last.packed));
         if let Some(dir) = &policy.rounds {
             let mut head = head_of(last.args, &asked.rules);
             head.at_ms = last.at_ms;
             head.plugin.clone_from(&state.plugin.name);
             head.config.clone_from(&policy.config);
             head.took_us = asked.took_us;
-            head.failure.clone_from(&failure);
+            head.failure = asked.answer.as_ref().err().map(ToString::to_string).unwrap_or_default();
             head.verdicts = asked.verdicts.iter().map(|v| v.as_ref().err().map(ToString::to_string).unwrap_or_default()).collect();
             if let Some(loaded) = &loaded {
                 head.sha256.clone_from(&loaded.sha256);

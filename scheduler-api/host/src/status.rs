@@ -8,6 +8,17 @@ use crate::seat::Seat;
 use crate::shadow::ShadowReport;
 use serde::Serialize;
 
+/// What went wrong with a plugin last.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LastFailure {
+    /// Number of the round.
+    pub round: u64,
+    /// When it was, milliseconds since 1970.
+    pub at_ms: u64,
+    /// One line.
+    pub what: String,
+}
+
 /// As of the last round.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Status {
@@ -32,9 +43,9 @@ pub struct Status {
     /// Until it is tried again, as of the last round.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_trial_ms: Option<u64>,
-    /// Why the last round could not use it; absent where it could.
+    /// The last round in which its plan, or a part of it, could not be used; absent where there was none since it was chosen or reset.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub failure: Option<String>,
+    pub last_failure: Option<LastFailure>,
     /// Number of the last round.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub round: Option<u64>,
@@ -71,7 +82,7 @@ impl Status {
             state: "in use",
             why: None,
             next_trial_ms: None,
-            failure: None,
+            last_failure: None,
             round: None,
             at_ms: None,
             took_us: 0,
@@ -83,8 +94,8 @@ impl Status {
         }
     }
 
-    /// The plugin that is in use from now on.
-    pub(crate) fn seated(&mut self, seat: &Seat, now_ms: u64) {
+    /// The plugin that is in use.
+    fn seated(&mut self, seat: &Seat, now_ms: u64) {
         self.plugin.clone_from(&seat.name);
         self.sha256 = seat.loaded.as_ref().map(|l| l.sha256.clone());
         self.id = seat.loaded.as_ref().map(|l| l.manifest.id.clone());
@@ -98,9 +109,26 @@ impl Status {
         };
     }
 
-    pub(crate) fn after_round(&mut self, seat: &Seat, now_ms: u64, last: &Last, took_us: u64, failure: String, health: Option<String>) {
+    /// Another plugin, or the same one with its past forgotten.
+    pub(crate) fn begun_anew(&mut self, seat: &Seat, now_ms: u64) {
         self.seated(seat, now_ms);
-        self.failure = (!failure.is_empty()).then_some(failure);
+        self.last_failure = None;
+    }
+
+    /// `failure` = the round asked the plugin and could not use all of its answer.
+    pub(crate) fn after_round(
+        &mut self,
+        seat: &Seat,
+        now_ms: u64,
+        last: &Last,
+        took_us: u64,
+        failure: Option<String>,
+        health: Option<String>,
+    ) {
+        self.seated(seat, now_ms);
+        if let Some(what) = failure {
+            self.last_failure = Some(LastFailure { round: last.args.round_id, at_ms: last.at_ms, what });
+        }
         (self.round, self.at_ms, self.took_us) = (Some(last.args.round_id), Some(last.at_ms), took_us);
         let count = |f: fn(&How) -> bool| last.how.iter().filter(|how| f(how)).count() as u32;
         self.by_plugin = count(|how| matches!(how, How::Plugin(_)));

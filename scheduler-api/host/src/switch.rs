@@ -1,14 +1,16 @@
 //! What operators ask of a running scheduler: use another plugin, forget its failures, why an executor is where it is.
 //!
-//! Before: nimbus' REST. After: the next round. A plugin is inspected, loaded and tried on the last round before it may take over;
-//! what fails there changes nothing.
+//! Before: nimbus' REST. After: the next round. A plugin is inspected, loaded, tried on the last round and put to the checks of the
+//! conformance suite that are about harm before it may take over; what fails there changes nothing.
 
+use crate::SchedulerOptions;
 use crate::breaker::Gate;
 use crate::compare::{Comparison, compare};
+use crate::conformance;
 use crate::library::find;
-use crate::process::{Question, Spawner};
+use crate::process::{Question, START_DEADLINE_MIN, Spawner};
 use crate::round::{How, Scheduler, view};
-use crate::seat::Seat;
+use crate::seat::{Memory, Seat};
 use crate::status::Status;
 use crate::why::{Decided, Tally, word};
 use saetta_model::cluster::SlotId;
@@ -17,8 +19,14 @@ use saetta_sdk::call::{Reason, RoundArgs};
 use saetta_sdk::snapshot::Snapshot;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
+
+/// What a plugin must not do to a cluster or to its own process: conformance checks it has to pass before it takes over. How well it places is
+/// the operator's business, and its author's.
+const HARM: &str = "manifest,makes-an-instance,fpu-mode-unchanged,process-unchanged,no-threads,no-open-files,no-output,\
+    ends-before-deadline,snapshot-not-written,survives-a-round,answers-without-error,no-leak,no-snapshot-kept,stride,no-unknown-slot,\
+    no-double-slot,only-assignable-slots,only-what-was-asked,outcome-matches-plan";
 
 /// A plugin that was tried and may take over.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -116,8 +124,8 @@ impl Scheduler {
         status
     }
 
-    /// Takes, inspects and loads a plugin (NAME, or a file of `scheduler.plugin.dir`) and gives it the last round. The error says what it
-    /// failed at. Blocking: loading, and a round.
+    /// Takes, inspects and loads a plugin (NAME, or a file of `scheduler.plugin.dir`), gives it the last round, and checks that it does no
+    /// harm. The error says what it failed at. Blocking: loading, a round, and some twenty short processes.
     pub fn try_out(&self, text: &str) -> Result<Trial, String> {
         let (name, path) = find(&self.options.dir, text).map_err(|e| e.to_string())?;
         self.try_file(&name, path)
@@ -125,7 +133,7 @@ impl Scheduler {
 
     fn try_file(&self, name: &str, path: PathBuf) -> Result<Trial, String> {
         let spawner = Spawner::start();
-        let mut seat = Seat::plugin(name, path);
+        let mut seat = Seat::plugin(name, path, &self.options.policy.config);
         // Always in a process: what is not yet proven does not come into nimbus.
         let mut options = self.options.clone();
         options.policy.mode = crate::policy::Mode::Isolated;
@@ -147,12 +155,13 @@ impl Scheduler {
             let rules = options.policy.rules(Some(&loaded.manifest));
             let snapshot = Snapshot::new(&bytes).expect("`pack` keeps the layout rules");
             let compared = compare(&snapshot, &live, &answer, &rules);
-            if let Some(refused) = compared.other.refused.first().filter(|_| compared.other.refused.len() == n_topologies) {
+            if let Some(refused) = compared.other.refused.first() {
                 return Err(format!("plugin {name}, tried on the last round: its plan was refused: {refused}"));
             }
             trial = Some(compared);
         }
         let path = seat.file(&options, &loaded.sha256);
+        does_no_harm(&path, &options).map_err(|e| format!("plugin {name}: {e}"))?;
         Ok(Trial { plugin: name.to_owned(), sha256: loaded.sha256, id: loaded.manifest.id, version: loaded.manifest.version, trial, path })
     }
 
@@ -160,8 +169,11 @@ impl Scheduler {
     pub fn switch(&self, name: &str, path: PathBuf) {
         let mut state = self.state();
         tracing::info!(from = state.plugin.name, to = name, "another scheduler plugin is in use");
-        state.plugin = Seat::plugin(name, path);
-        self.status.lock().unwrap_or_else(PoisonError::into_inner).seated(&state.plugin, self.now_ms());
+        let mut seat = Seat::plugin(name, path, &self.options.policy.config);
+        // Another version of the same plugin goes on where the former one was.
+        seat.remember(state.plugin.memory());
+        state.plugin = seat;
+        self.status.lock().unwrap_or_else(PoisonError::into_inner).begun_anew(&state.plugin, self.now_ms());
     }
 
     /// Takes a quarantined plugin back at once and forgets which snapshots crashed it.
@@ -171,7 +183,23 @@ impl Scheduler {
         if let Some(shadow) = &self.shadow {
             shadow.reset();
         }
-        self.status.lock().unwrap_or_else(PoisonError::into_inner).seated(&state.plugin, self.now_ms());
+        self.status.lock().unwrap_or_else(PoisonError::into_inner).begun_anew(&state.plugin, self.now_ms());
+    }
+
+    /// What plugins want to find again under another leader, by their ids. Waits for a round that runs.
+    pub fn memory(&self) -> Memory {
+        let state = self.state();
+        let seats = [Some(&state.plugin), state.health.as_ref()];
+        seats.into_iter().flatten().flat_map(Seat::memory).map(|(id, saved)| (id.clone(), saved.clone())).collect()
+    }
+
+    /// Goes on from what plugins saved under another leader. Waits for a round that runs.
+    pub fn remember(&self, memory: &Memory) {
+        let mut state = self.state();
+        state.plugin.remember(memory);
+        if let Some(health) = &mut state.health {
+            health.remember(memory);
+        }
     }
 
     /// Why an executor is where it is: the plugin is asked the last round again, without effect, and now with its reasons. Blocking.
@@ -185,7 +213,9 @@ impl Scheduler {
         let t = snapshot.executors().get(exec).topology as usize;
         let tally = decided.tally(exec);
         let (mut reasons, mut note) = (Vec::new(), None);
-        if plugin.breaker.gate(self.now_ms()) == Gate::Run {
+        if let How::Fallback { why } | How::Kept { why } = &last.how[t] {
+            note = Some(format!("these reasons are the host's: {why}"));
+        } else if plugin.breaker.gate(self.now_ms()) == Gate::Run {
             let args = RoundArgs { reason: abi::REASON_DRY_RUN, flags: last.args.flags | abi::ROUND_EXPLAIN, ..last.args };
             let (before, n_topologies) = (&last.packed.slot_of_exec, last.packed.topologies.len());
             let question = Question { bytes: &last.packed.bytes, before, n_topologies, args };
@@ -214,6 +244,20 @@ impl Scheduler {
             note,
         })
     }
+}
+
+/// The conformance checks of [`HARM`]; the error is the first that it does not pass.
+fn does_no_harm(file: &Path, options: &SchedulerOptions) -> Result<(), String> {
+    let limits = conformance::Options {
+        memory_bytes: options.memory_bytes,
+        deadline: options.deadline.max(START_DEADLINE_MIN),
+        ..conformance::Options::new(options.helper.clone())
+    };
+    let reports = conformance::validate(file, &conformance::selected(HARM), &limits, |_| {});
+    let bad = reports.iter().find(|r| r.status.is_bad());
+    bad.map_or(Ok(()), |r| {
+        Err(format!("it does not pass the check {}: {}; `saetta scheduler validate` tells all that is wrong with it", r.check.id, r.reason))
+    })
 }
 
 /// What the host itself can say.

@@ -5,7 +5,8 @@
 //! kind u32 | code i32 | round_id u64 | seed u64 | budget_ns u64 | snap_len u64 | n_execs u32 | n_topologies u32
 //! reason u32 | max_moves u32 | text_len u32 | flags u32 | text [512]
 //! ```
-//! A ROUND carries two descriptors: the sealed snapshot, and the memory for the answer. Both ends are of one build, so there is
+//! A ROUND carries two descriptors: the sealed snapshot, and the memory for the answer. Where HELLO has said [`REMEMBERS`], that memory has
+//! `abi::STATE_BYTES_MAX` bytes more behind the answer for what the instance wants to find again. Both ends are of one build, so there is
 //! no version here; the helper still treats nothing of it as a pointer, and nimbus treats all of it as hostile.
 
 use saetta_sdk::abi::{self, Field};
@@ -38,7 +39,14 @@ pub(crate) enum Kind {
     Reason = 5,
     /// Nimbus: judge the nodes; as ROUND, and the answer is the flags of `n_execs` nodes.
     Judge = 6,
+    /// Nimbus, before HELLO, to a helper started with `--remember true`: what an instance saved, `snap_len` bytes in the one descriptor.
+    Remember = 7,
 }
+
+/// Flag of a HELLO: the instance has `saetta.state/1`.
+pub(crate) const REMEMBERS: u32 = 1;
+/// Flag of a RESULT: behind the answer are `snap_len` bytes that the instance wants to find again.
+pub(crate) const SAVED: u32 = 1;
 
 /// One message. Fields that a kind does not use are 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,6 +117,7 @@ impl Message {
             4 => Kind::Log,
             5 => Kind::Reason,
             6 => Kind::Judge,
+            7 => Kind::Remember,
             _ => return None,
         };
         let text = bytes[64..].get(..u32::get(&bytes[56..]) as usize)?;

@@ -83,6 +83,162 @@ fn talking_without_end_ends_at_the_deadline_too() {
     fails(SchedulerOptions { deadline, ..options("chatter", dir.path()) }, &["took longer than 0.4 s"]);
 }
 
+/// Counts what is logged on this thread.
+#[derive(Default)]
+struct Counter(std::sync::atomic::AtomicUsize);
+
+impl tracing::Subscriber for Counter {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn event(&self, _: &tracing::Event<'_>) {
+        self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    }
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+/// Lines logged during a round of this plugin.
+fn lines_logged(options: SchedulerOptions) -> usize {
+    let mut world = World::new(&[("s1", &[6700])]);
+    world.topology("t", 1, &[("spout", 1, None)]);
+    let scheduler = Scheduler::new(options);
+    let counter = std::sync::Arc::new(Counter::default());
+    tracing::subscriber::with_default(counter.clone(), || world.round(1, |input| scheduler.round(input)));
+    counter.0.load(std::sync::atomic::Ordering::Relaxed)
+}
+
+#[test]
+fn a_flood_of_log_lines_is_cut_whichever_way_it_comes() {
+    let dir = tempfile::tempdir().unwrap();
+    let say = "the_host->log(the_host->ctx, SAETTA_LOG_ERROR, \"t\", 1, \"again\", 5);";
+    c_plugin(dir.path(), "talker", "", &format!("for (int i = 0; i < 5000; i++) {say} return 1;"));
+    let through_the_table = lines_logged(options("talker", dir.path()));
+    c_plugin(
+        dir.path(),
+        "forger",
+        "static char message[576] = {4};",
+        "for (int i = 0; i < 5000; i++) send(0, message, sizeof message, 0); return 1;",
+    );
+    let past_the_table = lines_logged(options("forger", dir.path()));
+    for lines in [through_the_table, past_the_table] {
+        assert!((200..=205).contains(&lines), "200 and a few words about the rest: {through_the_table}, {past_the_table}");
+    }
+}
+
+#[test]
+fn a_helper_that_is_stopped_ends_at_the_deadline() {
+    let dir = tempfile::tempdir().unwrap();
+    // To its own thread: signals to other processes are not its to send.
+    let globals = "#include <signal.h>\n#include <sys/syscall.h>";
+    c_plugin(dir.path(), "stopped", globals, "syscall(SYS_tgkill, getpid(), getpid(), SIGSTOP); return 1;");
+    let deadline = Duration::from_millis(400);
+    fails(SchedulerOptions { deadline, ..options("stopped", dir.path()) }, &["took longer than 0.4 s"]);
+}
+
+#[test]
+fn a_plan_that_is_changed_after_the_answer_was_said_changes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    // Says RESULT by itself, then scribbles for ever where the answer lies.
+    let body = "static char message[576] = {3};
+        for (uint32_t e = 0; e < plan->n_execs; e++) plan->slot_of_exec[e] = e < 2 ? plan->slot_of_exec[0] : 1;
+        plan->outcome[1] = SAETTA_OUT_SCHEDULED;
+        memcpy(message + 8, &round->round_id, 8);
+        send(0, message, sizeof message, 0);
+        for (uint32_t i = 0;; i++) ((volatile uint32_t *)plan->slot_of_exec)[i % plan->n_execs] = i;";
+    c_plugin(dir.path(), "scribbler", "", body);
+    // Whatever was read: it was validated as it was read, so what runs stays and what is new has a slot that exists.
+    for _ in 0..20 {
+        round_of(options("scribbler", dir.path()));
+    }
+}
+
+#[test]
+fn what_it_says_it_saved_is_believed_only_where_there_is_room() {
+    let dir = tempfile::tempdir().unwrap();
+    // A RESULT that claims 4 GiB of saved bytes, from a plugin that has no memory.
+    let body = "static char message[576] = {3};
+        memcpy(message + 8, &round->round_id, 8); message[36] = 1; message[60] = 1;
+        send(0, message, sizeof message, 0); for (;;);";
+    c_plugin(dir.path(), "boaster", "", body);
+    fails(options("boaster", dir.path()), &["sent bytes that are no message"]);
+}
+
+#[test]
+fn reasons_without_end_and_of_any_length_are_cut() {
+    let dir = tempfile::tempdir().unwrap();
+    // Through the table with lengths that lie within its own memory, and forged on the channel.
+    let body = format!(
+        "static char text[1 << 20]; static char message[576] = {{5}}; memset(text, 'x', sizeof text); memset(message + 64, '\\x1f', 512);
+        message[57] = 2;
+        if (round->flags & SAETTA_ROUND_EXPLAIN) {{
+            const saetta_explain_v1 *explain = the_host->get_extension(the_host->ctx, SAETTA_EXT_EXPLAIN, sizeof SAETTA_EXT_EXPLAIN - 1);
+            saetta_score_part part = {{text, sizeof text, 1}};
+            saetta_explanation e = {{.struct_size = sizeof e, .exec = 0, .slot = 77777, .code = 4711, .arg = 88888, .n_parts = 1,
+                .parts = &part, .text = text, .text_len = sizeof text}};
+            explain->explain(the_host->ctx, &e);
+            for (int i = 0; i < 70000; i++) send(0, message, sizeof message, 0);
+        }}
+        {}",
+        "for (uint32_t e = 0; e < plan->n_execs; e++) plan->slot_of_exec[e] = 0; plan->outcome[0] = SAETTA_OUT_SCHEDULED; return 0;"
+    );
+    c_plugin(dir.path(), "writer", "", &body);
+    let mut world = World::new(&[("s1", &[6700])]);
+    world.topology("t", 1, &[("spout", 1, None)]);
+    let scheduler = Scheduler::new(options("writer", dir.path()));
+    world.round(1, |input| scheduler.round(input));
+    let first = world.topologies[0].1.executors().next().unwrap().1.first;
+    let why = scheduler.why("t", first).unwrap();
+    let told = &why.reasons[0];
+    assert_eq!((told.text.len(), told.word, told.node.as_deref(), told.arg.as_deref()), (256, "other", None, Some("88888")));
+    assert!(why.reasons.len() <= 65_536, "{}", why.reasons.len());
+}
+
+#[test]
+fn a_plugin_whose_file_is_replaced_while_it_runs_goes_on_as_it_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let all_in = |slot: u32| {
+        format!(
+            "for (uint32_t e = 0; e < plan->n_execs; e++) plan->slot_of_exec[e] = {slot};
+            plan->outcome[0] = SAETTA_OUT_SCHEDULED; return 0;"
+        )
+    };
+    c_plugin(dir.path(), "built", "", &all_in(0));
+    let mut options = options("built", dir.path());
+    options.policy.copies = Some(dir.path().join("copies"));
+    let mut world = World::new(&[("s1", &[6700, 6701])]);
+    world.topology("t", 1, &[("spout", 1, None)]);
+    let scheduler = Scheduler::new(options.clone());
+    let ports = |scheduler: &Scheduler, round: u64| {
+        let plan = world.round(round, |input| scheduler.round(input)).topologies.remove(0).1;
+        assert_eq!(plan.how, How::Plugin("built".into()));
+        plan.slots.values().map(|slot| slot.port).collect::<std::collections::BTreeSet<_>>()
+    };
+    assert_eq!(ports(&scheduler, 1), [6700].into());
+    // In place, as a linker may: whoever had this file mapped would die of SIGBUS.
+    std::fs::write(options.plugin_path(), "half a file").unwrap();
+    assert_eq!(ports(&scheduler, 2), [6700].into());
+    c_plugin(dir.path(), "built", "", &all_in(1));
+    assert_eq!(ports(&scheduler, 3), [6700].into());
+    assert_eq!(ports(&Scheduler::new(options), 1), [6701].into());
+}
+
+#[test]
+fn a_round_that_cannot_be_recorded_is_decided_all_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = options("even", &shipped_dir());
+    // A directory cannot be made below a file; so it fails as it does on a full disk.
+    std::fs::write(dir.path().join("full"), "").unwrap();
+    options.policy.rounds = Some(dir.path().join("full/rounds"));
+    let (old, new) = round_of(options);
+    assert_eq!((old.how, new.how), (How::Plugin("even".into()), How::Plugin("even".into())));
+}
+
 #[test]
 fn bytes_that_are_no_message_end_the_helper() {
     fails_with("babble", "", "send(0, \"hello\", 5, 0); for (;;);", &["sent bytes that are no message"]);

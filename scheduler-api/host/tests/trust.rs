@@ -3,11 +3,13 @@
 mod common;
 
 use common::*;
+use saetta_model::cluster::SlotId;
 use saetta_sched_host::breaker::FAILURES_IN_A_ROW;
+use saetta_sched_host::policy::Resources;
 use saetta_sched_host::process::What;
 use saetta_sched_host::record::{Record, Recorder};
 use saetta_sched_host::switch::NoAnswer;
-use saetta_sched_host::{How, Policy, Scheduler, SchedulerOptions};
+use saetta_sched_host::{How, Memory, Policy, Scheduler, SchedulerOptions};
 use saetta_sdk::abi;
 
 /// Puts everything into slot 0, if it is asked for.
@@ -75,8 +77,9 @@ fn a_cluster_that_crashed_it_twice_is_not_given_to_it_again_and_another_one_is()
 #[test]
 fn another_plugin_takes_over_after_a_trial_and_one_that_fails_its_trial_does_not() {
     let dir = tempfile::tempdir().unwrap();
-    c_plugin(dir.path(), "first", "", ALL_IN_ONE);
-    c_plugin(dir.path(), "second", "", ALL_IN_ONE);
+    c_template(dir.path(), "first");
+    c_template(dir.path(), "second");
+    c_plugin(dir.path(), "all_in_one", "", ALL_IN_ONE);
     c_plugin(dir.path(), "segv", "", "*(volatile int *)8 = 1; return 0;");
     c_plugin(dir.path(), "garbage", "", "plan->slot_of_exec[0] = 77; plan->outcome[0] = SAETTA_OUT_PARTIAL; return 0;");
     std::fs::write(dir.path().join("libsaetta_text.so"), "no library").unwrap();
@@ -86,9 +89,15 @@ fn another_plugin_takes_over_after_a_trial_and_one_that_fails_its_trial_does_not
     assert_eq!(scheduler.try_out("second").unwrap().trial, None, "before the first round there is nothing to try it on");
     let world = small_world();
     assert_eq!(how(&world, &scheduler, 1), How::Plugin("first".into()));
-    for (bad, because) in
-        [("segv", "SIGSEGV"), ("garbage", "V01"), ("text", "ELF"), ("nowhere", "No such file"), ("/etc/passwd", "plugin.dir")]
-    {
+    // The last round would have come out well with the last one: it is the checks that show what it does to others.
+    for (bad, because) in [
+        ("segv", "SIGSEGV"),
+        ("garbage", "V01"),
+        ("text", "ELF"),
+        ("nowhere", "No such file"),
+        ("/etc/passwd", "plugin.dir"),
+        ("all_in_one", "check no-double-slot"),
+    ] {
         let why = scheduler.try_out(bad).unwrap_err();
         assert!(why.contains(because), "{why}");
     }
@@ -178,6 +187,61 @@ fn why_an_executor_is_where_it_is_is_told_by_the_plugin_or_else_by_the_host() {
     assert_eq!((told.reasons[0].code, told.summary.as_str()), (abi::WHY_NO_SLOT, "1 node: 1 no free slot"));
 }
 
+/// Blacklists the first node.
+const JUDGE: &str = "static int32_t judge(void *i, const saetta_round *r, saetta_health *h, saetta_err *e) {
+        (void)i; (void)r; (void)e; h->flags_of_node[0] |= SAETTA_NODE_BLACKLISTED; return 0; }
+    static const saetta_node_health_v1 health = {.struct_size = sizeof health, .health = judge};
+    #define GET_EXTENSION get
+    static const void *get(const char *id, uint64_t len) {
+        return len == sizeof SAETTA_EXT_NODE_HEALTH - 1 && !memcmp(id, SAETTA_EXT_NODE_HEALTH, len) ? &health : 0; }";
+
+#[test]
+fn an_executor_without_a_slot_is_told_what_is_in_the_way_node_by_node() {
+    let dir = tempfile::tempdir().unwrap();
+    c_plugin(dir.path(), "silent", "", "return 1;");
+    c_plugin(dir.path(), "judge", JUDGE, "return 1;");
+    // s1 is blacklisted, s2 full, the others too small.
+    let mut world = World::new(&[("s1", &[1]), ("s2", &[1]), ("s3", &[1]), ("s4", &[1]), ("s5", &[1])]);
+    for (id, memory_mb) in [("s1", 4096), ("s2", 4096), ("s3", 8), ("s4", 8), ("s5", 8)] {
+        let resources = &mut world.supervisors.get_mut(id).unwrap().resources;
+        (resources.cpu_milli_pct, resources.memory_bytes) = (400_000, memory_mb << 20);
+    }
+    world.topology("old", 1, &[("spout", 1, None)]).topology("new", 1, &[("spout", 1, None)]);
+    let first_of = |world: &World, t: usize| world.topologies[t].1.component("spout").unwrap().executors[0].first;
+    let on_s2 = world.topologies[0].1.executors().map(|(_, id)| (id, SlotId { node: name("s2"), port: 1 })).collect();
+    world.topologies[0].2 = assignment(&on_s2);
+    let policy = Policy { node_health: Some("judge".into()), resources: Resources::Enforced, ..Policy::default() };
+    let scheduler = Scheduler::new(with_policy(options("silent", dir.path()), policy));
+    world.round(1, |input| scheduler.round(input));
+
+    let told = scheduler.why("new", first_of(&world, 1)).unwrap();
+    assert_eq!(told.summary, "5 nodes: 3 not enough memory, 1 no free slot, 1 blacklisted");
+    let counted: Vec<_> = told.nodes.iter().map(|n| (n.word, n.n)).collect();
+    assert_eq!(counted, [("no-memory", 3), ("no-slot", 1), ("blacklisted", 1)]);
+    assert_eq!((told.slot, told.reasons[0].code, told.how), (None, abi::WHY_NO_MEMORY, How::Plugin("silent".into())));
+
+    let told = scheduler.why("old", first_of(&world, 0)).unwrap();
+    assert_eq!((told.reasons[0].word, told.reasons[0].node.as_deref(), told.reasons[0].port), ("kept", Some("s2"), Some(1)));
+}
+
+#[test]
+fn an_executor_that_the_fallback_placed_says_so_and_why_and_the_plugin_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    c_plugin(dir.path(), "sorry", "", r#"return say(err, SAETTA_E_INTERNAL, "no luck");"#);
+    let world = small_world();
+    let scheduler = Scheduler::new(options("sorry", dir.path()));
+    how(&world, &scheduler, 1);
+    let first = world.topologies[0].1.executors().next().unwrap().1.first;
+    for _ in 0..2 * FAILURES_IN_A_ROW {
+        let told = scheduler.why("t", first).unwrap();
+        let reason = &told.reasons[0];
+        assert_eq!((reason.code, reason.node.as_deref(), reason.port), (abi::WHY_FALLBACK, Some("s1"), Some(6700)));
+        assert_eq!(told.slot, Some(SlotId { node: name("s1"), port: 6700 }));
+        assert!(why(&told.how).contains("no luck") && told.note.unwrap().contains("plugin sorry: answered E_INTERNAL: no luck"));
+    }
+    assert_eq!(scheduler.status().state, "in use", "questions of operators are no rounds");
+}
+
 #[test]
 fn reasons_of_a_plugin_come_through_its_helper() {
     let dir = tempfile::tempdir().unwrap();
@@ -240,17 +304,65 @@ fn a_health_stage_that_is_none_costs_nothing_but_a_note() {
     assert!(plan.notes.iter().any(|n| n.contains("health stage live") && n.contains(abi::EXT_NODE_HEALTH)), "{:?}", plan.notes);
 }
 
+/// Counts its rounds, and remembers the count. One byte to remember is more than it survives.
+const COUNTER: &str = "static int32_t n;
+    static int32_t save(void *i, saetta_out *out) {
+        (void)i; out->len = sizeof n;
+        if (out->cap < sizeof n) return SAETTA_E_NO_MEMORY;
+        memcpy(out->buf, &n, sizeof n); return SAETTA_OK; }
+    static int32_t restore(void *i, const uint8_t *bytes, uint64_t len, saetta_err *err) {
+        (void)i; (void)err;
+        if (len == 1) *(volatile int *)8 = 1;
+        if (len != sizeof n) return SAETTA_E_INTERNAL;
+        memcpy(&n, bytes, sizeof n); return SAETTA_OK; }
+    static const saetta_state_v1 state = {.struct_size = sizeof state, .save = save, .restore = restore};
+    #define GET_EXTENSION get
+    static const void *get(const char *id, uint64_t len) {
+        return len == sizeof SAETTA_EXT_STATE - 1 && !memcmp(id, SAETTA_EXT_STATE, len) ? &state : 0; }";
+
+#[test]
+fn what_a_plugin_saves_is_what_the_next_leaders_instance_begins_with() {
+    let dir = tempfile::tempdir().unwrap();
+    c_plugin(dir.path(), "counter", COUNTER, "n++; return 1;");
+    let world = small_world();
+    let first = world.topologies[0].1.executors().next().unwrap().1.first;
+    let saved = |bytes: &[u8]| Memory::from([("counter".to_owned(), bytes.to_vec())]);
+    let count = |n: i32| saved(&n.to_le_bytes());
+    for mode in [saetta_sched_host::policy::Mode::Isolated, saetta_sched_host::policy::Mode::InProcess] {
+        let policy = Policy { mode, ..Policy::default() };
+        let scheduler = Scheduler::new(with_policy(options("counter", dir.path()), policy));
+        scheduler.remember(&count(40));
+        assert_eq!(how(&world, &scheduler, 1), How::Plugin("counter".into()));
+        assert_eq!(scheduler.memory(), count(41));
+        scheduler.why("t", first).unwrap();
+        assert_eq!(scheduler.memory(), count(41), "a question without effect leaves nothing");
+    }
+    // What is another plugin's, what it does not take, and what kills it: it starts with nothing.
+    for odd in [Memory::from([("other".to_owned(), vec![7; 4])]), saved(&[7; 3]), saved(&[7])] {
+        let scheduler = Scheduler::new(options("counter", dir.path()));
+        scheduler.remember(&odd);
+        assert_eq!(how(&world, &scheduler, 1), How::Plugin("counter".into()), "{odd:?}");
+        assert_eq!(scheduler.memory(), count(1), "{odd:?}");
+    }
+}
+
+#[test]
+fn an_instance_that_is_started_anew_goes_on_where_the_former_one_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let body = "if (++n == 3) *(volatile int *)8 = 1; return 1;";
+    c_plugin(dir.path(), "counter", COUNTER, body);
+    let world = small_world();
+    let scheduler = Scheduler::new(options("counter", dir.path()));
+    how(&world, &scheduler, 1);
+    how(&world, &scheduler, 2);
+    assert!(why(&how(&world, &scheduler, 3)).contains("SIGSEGV"));
+    assert_eq!(scheduler.memory()["counter"], 2i32.to_le_bytes());
+}
+
 #[test]
 fn nodes_that_a_health_stage_marks_get_nothing_new() {
     let dir = tempfile::tempdir().unwrap();
-    // Blacklists the first node.
-    let globals = "static int32_t judge(void *i, const saetta_round *r, saetta_health *h, saetta_err *e) {
-            (void)i; (void)r; (void)e; h->flags_of_node[0] |= SAETTA_NODE_BLACKLISTED; return 0; }
-        static const saetta_node_health_v1 health = {.struct_size = sizeof health, .health = judge};
-        #define GET_EXTENSION get
-        static const void *get(const char *id, uint64_t len) {
-            return len == sizeof SAETTA_EXT_NODE_HEALTH - 1 && !memcmp(id, SAETTA_EXT_NODE_HEALTH, len) ? &health : 0; }";
-    c_plugin(dir.path(), "judge", globals, "return 1;");
+    c_plugin(dir.path(), "judge", JUDGE, "return 1;");
     c_plugin(dir.path(), "live", "", ALL_IN_ONE);
     let policy = Policy { node_health: Some("judge".into()), ..Policy::default() };
     let scheduler = Scheduler::new(with_policy(options("live", dir.path()), policy));

@@ -119,6 +119,42 @@ fn cores_are_those_that_slots_have_with_how_they_lie() {
 }
 
 #[test]
+fn who_leads_and_where_executors_were_before_their_slot_was_lost_are_in_the_snapshot() {
+    let world = world();
+    let ids: Vec<_> = world.topologies[0].1.component("bolt").unwrap().executors.clone();
+    // One was in a slot that reports, one on a node that does not any more; the spout is where it was.
+    let spout = world.topologies[0].1.component("spout").unwrap().executors[0];
+    let at = |node: &str, port| SlotId { node: name(node), port };
+    let former: Places = [(ids[0], at("b", 1)), (ids[1], at("gone", 7)), (spout, at("b", 1))].into();
+    let packed = world.round(1, |input| {
+        let mut topologies = input.topologies.to_vec();
+        topologies[0].former = &former;
+        let places: Places = topologies[0].current.slots();
+        let input = RoundInput { topologies: &topologies, leader_term: 7, ..*input };
+        pack(&input, &[places], &[true], &facts(), Clock::default())
+    });
+    let s = Snapshot::new(&packed.bytes).unwrap();
+    assert_eq!(s.meta().unwrap().leader_term, 7);
+    let last = |id: saetta_model::parallelism::ExecutorId| {
+        let row = packed.executors.iter().position(|e| *e == id).unwrap();
+        packed.slots.get(s.executors().get(row).last_slot as usize).map(|slot| (slot.id.clone(), slot.assignable))
+    };
+    assert_eq!(last(ids[0]), Some((at("b", 1), true)));
+    assert_eq!(last(ids[1]), Some((at("gone", 7), false)));
+    assert_eq!(last(spout), None, "it has a slot");
+    assert!(s.nodes().iter().any(|n| s.text(n.id) == "gone" && n.flags & abi::NODE_GONE != 0));
+    // What was lost stays lost: the scheduler places them anew, and nothing there.
+    let plan = world.round(1, |input| {
+        let mut topologies = input.topologies.to_vec();
+        topologies[0].former = &former;
+        let scheduler = Scheduler::new(options("even", &shipped_dir()));
+        scheduler.round(&RoundInput { topologies: &topologies, ..*input }).topologies.remove(0).1
+    });
+    assert_eq!((plan.unplaced, plan.how), (0, How::Plugin("even".into())));
+    assert!(plan.slots.values().all(|slot| slot.node.as_str() != "gone"), "{:?}", plan.slots);
+}
+
+#[test]
 fn a_core_that_was_planned_stays_while_the_plugin_fails_and_goes_when_a_plugin_says_nothing_of_it() {
     let world = world();
     let empty = tempfile::tempdir().unwrap();

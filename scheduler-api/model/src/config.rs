@@ -197,6 +197,7 @@ pub const KEYS: &[Key] = &[
         "",
         "scheduler plugin that marks nodes as not to be used before each round, as blacklist: NAME as in scheduler.plugin; default: none",
     ),
+    key("scheduler.node.health.config", Scope::Daemon, Kind::Text(65536), "", "configuration of the plugin of scheduler.node.health, JSON"),
     key(
         "scheduler.plugin",
         Scope::Daemon,
@@ -233,6 +234,7 @@ pub const KEYS: &[Key] = &[
         "",
         "scheduler plugin that gets every round too and whose plan is only compared: NAME as in scheduler.plugin; default: none",
     ),
+    key("scheduler.shadow.config", Scope::Daemon, Kind::Text(65536), "", "configuration of the plugin of scheduler.shadow, JSON"),
     key(
         "supervisor.cores",
         Scope::Daemon,

@@ -27,37 +27,40 @@ const PORT_MIN: u16 = 15_000;
 pub struct Cluster {
     /// The store.
     pub zookeeper: ZooKeeper,
-    /// The only nimbus.
+    /// The first nimbus, and the only one until [`Cluster::another_nimbus`].
     pub nimbus: Daemon,
     /// `supervisor-1` on the first core, `supervisor-2` on the second.
     pub supervisors: [Daemon; 2],
-    bind: String,
+    /// Settings that each nimbus needs.
+    nimbus_settings: Vec<String>,
+    /// Of nimbuses, running or not.
+    seeds: [String; 2],
     dir: tempfile::TempDir,
 }
 
 impl Cluster {
     /// Starts all of it, with further settings for nimbus, and waits until both supervisors are known.
-    pub fn start(nimbus_settings: &[&str]) -> Self {
+    pub fn start(more: &[&str]) -> Self {
         let dir = tempfile::Builder::new().prefix("saetta-").tempdir().expect("a directory");
         let zookeeper = ZooKeeper::start(&dir.path().join("zookeeper"), 1).unwrap_or_else(|why| panic!("{why}"));
-        let ports = free_ports(1 + 2 * SLOTS);
-        let bind = format!("127.0.0.1:{}", ports[0]);
+        let ports = free_ports(2 + 2 * SLOTS);
+        let seeds = [0, 1].map(|i| format!("127.0.0.1:{}", ports[i]));
         let store = format!("zookeeper.servers={}", zookeeper.servers());
         let home = dir.path().join("nimbus");
 
-        let own = [store.clone(), format!("nimbus.dir={}", home.display()), format!("nimbus.bind={bind}")];
-        let settings = own.into_iter().chain(nimbus_settings.iter().map(|s| (*s).to_owned()));
+        let nimbus_settings = vec![store.clone(), format!("nimbus.dir={}", home.display()), format!("nimbus.bind={}", seeds[0])];
+        let settings = nimbus_settings.iter().cloned().chain(more.iter().map(|s| (*s).to_owned()));
         let nimbus = daemon("nimbus", "nimbus", settings, dir.path());
         let supervisor = |i: usize| {
             let name = format!("supervisor-{}", i + 1);
-            let slots = ports[1 + i * SLOTS..][..SLOTS].iter().map(u16::to_string).collect::<Vec<_>>().join(",");
+            let slots = ports[2 + i * SLOTS..][..SLOTS].iter().map(u16::to_string).collect::<Vec<_>>().join(",");
             let settings = [
                 store.clone(),
                 format!("supervisor.dir={}", dir.path().join(&name).display()),
                 format!("supervisor.id={name}"),
                 format!("supervisor.slots.ports={slots}"),
                 format!("supervisor.cores={}", cores()[i]),
-                format!("nimbus.seeds={bind}"),
+                format!("nimbus.seeds={}", seeds.join(",")),
                 format!("cluster.secret.file={}", home.join("cluster.secret").display()),
             ];
             daemon("supervisor", &name, settings.into_iter(), dir.path())
@@ -69,7 +72,7 @@ impl Cluster {
             if home.join("cluster.secret").is_file() { Ok(()) } else { Err(nimbus.borrow().printed()) }
         });
         let supervisors = [supervisor(0), supervisor(1)];
-        let mut cluster = Cluster { zookeeper, nimbus: nimbus.into_inner(), supervisors, bind, dir };
+        let mut cluster = Cluster { zookeeper, nimbus: nimbus.into_inner(), supervisors, nimbus_settings, seeds, dir };
         until("both supervisors are known and nimbus leads", READY_MAX, || {
             cluster.must_run();
             let known: BTreeSet<String> =
@@ -78,6 +81,34 @@ impl Cluster {
             if known.len() == 2 && list.code == 0 { Ok(()) } else { Err(format!("known: {known:?}; list: {list:?}")) }
         });
         cluster
+    }
+
+    /// Kills the first nimbus with 9, starts it again with other settings, and waits until it leads.
+    pub fn nimbus_again(&mut self, more: &[&str]) {
+        self.nimbus.kill_9();
+        let settings = self.nimbus_settings.iter().cloned().chain(more.iter().map(|s| (*s).to_owned()));
+        self.nimbus = daemon("nimbus", "nimbus", settings, self.dir.path());
+        self.is_led();
+    }
+
+    /// A second nimbus, in a directory of its own below [`Cluster::dir`], `nimbus-2`.
+    pub fn another_nimbus(&self, more: &[&str]) -> Daemon {
+        let own = [
+            self.nimbus_settings[0].clone(),
+            format!("nimbus.dir={}", self.dir.path().join("nimbus-2").display()),
+            format!("nimbus.bind={}", self.seeds[1]),
+            format!("cluster.secret.file={}", self.dir.path().join("nimbus/cluster.secret").display()),
+        ];
+        let settings = own.into_iter().chain(more.iter().map(|s| (*s).to_owned()));
+        daemon("nimbus", "nimbus-2", settings, self.dir.path())
+    }
+
+    /// Waits until a nimbus leads.
+    pub fn is_led(&self) {
+        until("a nimbus leads", READY_MAX, || {
+            let list = self.saetta(&["list"]);
+            if list.code == 0 { Ok(()) } else { Err(format!("{list:?}")) }
+        });
     }
 
     /// Panics where a daemon has ended by itself.
@@ -98,7 +129,7 @@ impl Cluster {
 
     /// Runs `saetta` against it. What follows `--` is the topology's.
     pub fn saetta(&self, args: &[&str]) -> Ran {
-        let seeds = format!("nimbus.seeds={}", self.bind);
+        let seeds = format!("nimbus.seeds={}", self.seeds.join(","));
         Ran::saetta(args[..1].iter().chain(&["--set", &seeds]).chain(&args[1..]))
     }
 

@@ -64,7 +64,12 @@ impl Client {
 
     /// Every request that changes something is harmless when repeated, so it is sent again when no answer came.
     pub(crate) async fn post(&self, path: &str, body: &Value) -> Outcome<Value> {
-        self.ask(Method::POST, path, &|r| r.timeout(ANSWER_TIMEOUT).json(body)).await
+        self.post_within(path, body, ANSWER_TIMEOUT).await
+    }
+
+    /// The same, where nimbus has more to do before it answers.
+    pub(crate) async fn post_within(&self, path: &str, body: &Value, limit: Duration) -> Outcome<Value> {
+        self.ask(Method::POST, path, &|r| r.timeout(limit).json(body)).await
     }
 
     /// Uploads with a body made anew for each attempt.

@@ -189,13 +189,13 @@ pub(crate) fn shipped() -> SchedulerOptions {
     let options = SchedulerOptions::beside_exe().unwrap();
     let profile = options.helper.parent().unwrap().file_name().unwrap().to_string_lossy().into_owned();
     let mut build = std::process::Command::new(env!("CARGO"));
-    build.args(["build", "--quiet", "-p", "saetta-sched-host", "-p", "saetta-even"]);
+    build.args(["build", "--quiet", "-p", "saetta-sched-host", "-p", "saetta-even", "-p", "saetta-blacklist"]);
     if profile == "release" {
         build.arg("--release");
     }
     // <target>/<profile>/deps/<this test>
     let target = std::env::current_exe().unwrap().ancestors().nth(3).unwrap().to_path_buf();
     let status = build.env("CARGO_TARGET_DIR", target).current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap();
-    assert!(status.success(), "the scheduler's helper and the plugin `even` do not build");
+    assert!(status.success(), "the scheduler's helper and the plugins `even` and `blacklist` do not build");
     SchedulerOptions::beside_exe().unwrap()
 }

@@ -148,7 +148,7 @@ impl Bench {
     /// An instance behind the filter that holds during rounds.
     pub(crate) fn start(&mut self) -> Result<Instance, String> {
         let instance = self.instance()?;
-        let _ = filters::after_create();
+        let _ = filters::after_create(Some(&self.manifest));
         Ok(instance)
     }
 }

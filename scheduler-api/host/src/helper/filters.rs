@@ -1,8 +1,10 @@
 //! The two system call filters. Refused calls answer EPERM, so that an author reads an error instead of losing the process.
 //!
 //! First, before `dlopen` (which opens and maps files and runs constructors): a list of what nobody may do. Second, once the
-//! instance exists: a list of what a scheduler may do at all. Found by running the shipped plugins under it.
+//! instance exists: a list of what a scheduler may do at all. Found by running the shipped plugins and the templates in Rust, C and C++
+//! under it, with panics, exceptions and threads; `tests/under_the_filters.rs` does that again.
 
+use crate::inspect::{FLAG_THREADS, Manifest};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen as Len, SeccompCmpOp as Cmp, SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
     apply_filter,
@@ -114,6 +116,9 @@ const ALLOWED: &[i64] = &[
     libc::SYS_exit_group,
 ];
 
+/// What starting a thread takes beside `clone`, for plugins with the flag `threads` in their manifest.
+const ALLOWED_FOR_THREADS: &[i64] = &[libc::SYS_clone3, libc::SYS_set_robust_list, libc::SYS_rseq];
+
 #[cfg(target_arch = "x86_64")]
 const ALLOWED_OLD: &[i64] = &[libc::SYS_poll];
 #[cfg(not(target_arch = "x86_64"))]
@@ -121,13 +126,26 @@ const ALLOWED_OLD: &[i64] = &[];
 
 /// The first filter. `Err` says why there is none.
 pub(super) fn before_load() -> Result<(), String> {
-    let rules = DENIED.iter().chain(DENIED_OLD).map(|call| (*call, Vec::new())).collect();
-    install(rules, SeccompAction::Allow, SeccompAction::Errno(libc::EPERM as u32))
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = DENIED.iter().chain(DENIED_OLD).map(|call| (*call, Vec::new())).collect();
+    // A process of its own would outlive the helper.
+    rules.insert(libc::SYS_clone, clone_where(0)?);
+    install(rules, SeccompAction::Allow, SeccompAction::Errno(libc::EPERM as u32))?;
+    // Its flags lie in memory, where no filter can look. Who is told that it does not exist takes `clone`.
+    install([(libc::SYS_clone3, Vec::new())].into(), SeccompAction::Allow, SeccompAction::Errno(libc::ENOSYS as u32))
+}
+
+/// `clone` where the flag that makes a thread of it has this value.
+fn clone_where(thread_flag: u64) -> Result<Vec<SeccompRule>, String> {
+    let flag = SeccompCondition::new(0, Len::Qword, Cmp::MaskedEq(libc::CLONE_THREAD as u64), thread_flag);
+    flag.and_then(|c| SeccompRule::new(vec![c])).map(|rule| vec![rule]).map_err(said)
+}
+
+fn said(e: seccompiler::BackendError) -> String {
+    format!("building the system call filter: {e}")
 }
 
 /// The second filter. `Err` says why there is none.
-pub(super) fn after_create() -> Result<(), String> {
-    let said = |e: seccompiler::BackendError| format!("building the system call filter: {e}");
+pub(super) fn after_create(manifest: Option<&Manifest>) -> Result<(), String> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = ALLOWED.iter().chain(ALLOWED_OLD).map(|call| (*call, Vec::new())).collect();
     let not_executable =
         || SeccompRule::new(vec![SeccompCondition::new(2, Len::Dword, Cmp::MaskedEq(libc::PROT_EXEC as u64), 0)?]).map(|rule| vec![rule]);
@@ -137,6 +155,10 @@ pub(super) fn after_create() -> Result<(), String> {
     let own_pid = u64::from(std::process::id());
     let to_itself = SeccompCondition::new(0, Len::Dword, Cmp::Eq, own_pid).and_then(|c| SeccompRule::new(vec![c])).map_err(said)?;
     rules.insert(libc::SYS_tgkill, vec![to_itself]);
+    if manifest.is_some_and(|m| m.flags.iter().any(|f| f == FLAG_THREADS)) {
+        rules.insert(libc::SYS_clone, clone_where(libc::CLONE_THREAD as u64)?);
+        rules.extend(ALLOWED_FOR_THREADS.iter().map(|call| (*call, Vec::new())));
+    }
     install(rules, SeccompAction::Errno(libc::EPERM as u32), SeccompAction::Allow)
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Before: `process` started us with the channel as stdin. After: each ROUND is answered by a RESULT, until the channel
 //! closes or a plugin takes the process down. Order: limits -> first filter -> look at the file -> load -> instance ->
-//! second filter -> HELLO -> rounds.
+//! second filter -> what an instance before it saved -> HELLO -> rounds.
 
 pub(crate) mod check;
 mod filters;
@@ -13,7 +13,7 @@ pub(crate) mod load;
 mod sys;
 
 use crate::inspect::inspect;
-use crate::wire::{Kind, LOG_LINES_MAX, MESSAGE_BYTES, Message, REASONS_MAX};
+use crate::wire::{Kind, LOG_LINES_MAX, MESSAGE_BYTES, Message, REASONS_MAX, REMEMBERS, SAVED};
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recvmsg, send};
 use saetta_model::beat::RATE_WINDOW_S;
@@ -35,6 +35,8 @@ struct Args {
     plugin: Option<(String, PathBuf)>,
     /// Configuration of the plugin, JSON.
     config: String,
+    /// A message with what an instance saved comes first.
+    remember: bool,
 }
 
 /// The life of a helper. The arguments are an agreement between two parts of one build, not an interface for people.
@@ -50,10 +52,11 @@ pub fn main(args: impl Iterator<Item = String>) -> ExitCode {
     match prepare(&args) {
         Ok((instance, dropped, partial)) => {
             let (code, text) = partial.map_or((0, String::new()), |why| (1, why));
-            if say(&Message::new(Kind::Hello, code, &text)).is_err() {
+            let flags = if instance.has_extension(abi::EXT_STATE) { REMEMBERS } else { 0 };
+            if say(&Message { flags, ..Message::new(Kind::Hello, code, &text) }).is_err() {
                 return ExitCode::FAILURE;
             }
-            serve(instance, &dropped)
+            serve(instance, &dropped, flags == REMEMBERS)
         }
         Err((code, text)) => {
             let _ = say(&Message::new(Kind::Hello, code, &text));
@@ -64,7 +67,7 @@ pub fn main(args: impl Iterator<Item = String>) -> ExitCode {
 
 fn parse(mut args: impl Iterator<Item = String>) -> Option<Args> {
     let (mut parent_pid, mut memory_bytes, mut name, mut plugin, mut builtin) = (None, None, None, None, false);
-    let mut config = "{}".to_owned();
+    let (mut config, mut remember) = ("{}".to_owned(), false);
     while let Some(key) = args.next() {
         let value = args.next()?;
         match key.as_str() {
@@ -72,6 +75,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Option<Args> {
             "--memory-bytes" => memory_bytes = value.parse().ok(),
             "--name" => name = Some(value),
             "--config" => config = value,
+            "--remember" => remember = value == "true",
             "--plugin" => plugin = Some(PathBuf::from(value)),
             "--builtin" if value == "even" => builtin = true,
             _ => return None,
@@ -82,7 +86,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Option<Args> {
         (None, None, true) => None,
         _ => return None,
     };
-    Some(Args { parent_pid: parent_pid?, memory_bytes: memory_bytes?, plugin, config })
+    Some(Args { parent_pid: parent_pid?, memory_bytes: memory_bytes?, plugin, config, remember })
 }
 
 /// What the plugin said in the current round.
@@ -120,67 +124,112 @@ fn prepare(args: &Args) -> Result<(Instance, Lines, Option<String>), (i32, Strin
         };
         Services { explain: Some(Box::new(explain)), stats_window_s: Some(RATE_WINDOW_S), ..Services::new(log) }
     };
+    let mut manifest = None;
     let instance = match &args.plugin {
         None => Instance::builtin(saetta_even::BUILTIN, "{}", services),
         Some((name, path)) => {
-            inspect(path).map_err(|e| (abi::E_UNSUPPORTED, e.to_string()))?;
+            manifest = Some(inspect(path).map_err(|e| (abi::E_UNSUPPORTED, e.to_string()))?);
             load::load(path, name, &args.config, services).map_err(|e| (abi::E_UNSUPPORTED, format!("{}: {e}", path.display())))?
         }
     };
-    let instance = instance.map_err(|e| (e.code, format!("its constructor failed: {e}")))?;
-    if let Err(why) = filters::after_create() {
+    let mut instance = instance.map_err(|e| (e.code, format!("its constructor failed: {e}")))?;
+    if let Err(why) = filters::after_create(manifest.as_ref()) {
         partial.get_or_insert(why);
+    }
+    if args.remember {
+        remember(&mut instance)?;
     }
     Ok((instance, lines, partial))
 }
 
-fn serve(mut instance: Instance, lines: &Said) -> ExitCode {
+/// Gives an instance what one before it saved. Where it does not take that, it starts with nothing and says so.
+fn remember(instance: &mut Instance) -> Result<(), (i32, String)> {
+    let internal = |e: Errno| (abi::E_INTERNAL, format!("what it saved before: {e}"));
+    let (message, fds) = hear().map_err(internal)?.ok_or((abi::E_INTERNAL, "its host is gone".to_owned()))?;
+    let [memory] = <[OwnedFd; 1]>::try_from(fds).map_err(|_| internal(Errno::PROTO))?;
+    let memory = sys::ReadMap::new(&memory, message.snap_len as usize).map_err(internal)?;
+    if let Err(e) = instance.restore(memory.bytes()) {
+        let _ = say(&Message::new(Kind::Log, abi::LOG_WARN, &format!("what it saved before is not taken, it starts with nothing: {e}")));
+    }
+    Ok(())
+}
+
+fn serve(mut instance: Instance, lines: &Said, remembers: bool) -> ExitCode {
     loop {
         let (message, fds) = match hear() {
             Ok(Some(heard)) => heard,
             Ok(None) => return ExitCode::SUCCESS,
             Err(_) => return ExitCode::FAILURE,
         };
-        let [snapshot, answer] = fds;
+        let Ok([snapshot, answer]) = <[OwnedFd; 2]>::try_from(fds) else { return ExitCode::FAILURE };
         // Relaxed: set and read by this thread, or by one that the plugin started in between.
         lines.wanted.store(message.flags & abi::ROUND_EXPLAIN != 0, Ordering::Relaxed);
         lines.reasons.store(0, Ordering::Relaxed);
-        let result = match message.kind {
-            Kind::Judge => judge(&mut instance, &message, &snapshot, &answer),
-            _ => round(&mut instance, &message, &snapshot, &answer),
-        };
+        let result = answered(&mut instance, &message, &snapshot, &answer, remembers);
         let total = lines.log.swap(0, Ordering::Relaxed);
         if total > LOG_LINES_MAX {
             let text = format!("{} more log lines of this round were dropped", total - LOG_LINES_MAX);
             let _ = say(&Message::new(Kind::Log, abi::LOG_WARN, &text));
         }
-        let (code, text) = result.map_or_else(|(code, text)| (code, text), |changed| (i32::from(!changed), String::new()));
-        if say(&Message { round_id: message.round_id, ..Message::new(Kind::Result, code, &text) }).is_err() {
+        let result = match result {
+            Ok((changed, saved)) => Message {
+                flags: if saved.is_some() { SAVED } else { 0 },
+                snap_len: saved.unwrap_or(0),
+                ..Message::new(Kind::Result, i32::from(!changed), "")
+            },
+            Err((code, text)) => Message::new(Kind::Result, code, &text),
+        };
+        if say(&Message { round_id: message.round_id, ..result }).is_err() {
             return ExitCode::FAILURE;
         }
     }
 }
 
-fn round(instance: &mut Instance, m: &Message, snapshot: &OwnedFd, answer: &OwnedFd) -> Result<bool, (i32, String)> {
+/// Runs a question. True = something changed; and how many bytes the instance saved behind the answer.
+fn answered(
+    instance: &mut Instance,
+    m: &Message,
+    snapshot: &OwnedFd,
+    answer: &OwnedFd,
+    remembers: bool,
+) -> Result<(bool, Option<u64>), (i32, String)> {
     let mapping = |e: Errno| (abi::E_INTERNAL, format!("mapping the round's memory: {e}"));
     let snapshot = sys::ReadMap::new(snapshot, m.snap_len as usize).map_err(mapping)?;
     let (n_execs, n_topologies) = (m.n_execs as usize, m.n_topologies as usize);
-    let mut answer = sys::WriteMap::new(answer, 2 * n_execs + n_topologies).map_err(mapping)?;
-    let (slot_of_exec, rest) = answer.words().split_at_mut(n_execs);
-    let (outcome, core_of_exec) = rest.split_at_mut(n_topologies);
+    let n_words = if m.kind == Kind::Judge { n_execs } else { 2 * n_execs + n_topologies };
+    let room = if remembers { abi::STATE_BYTES_MAX as usize / 4 } else { 0 };
+    let mut answer = sys::WriteMap::new(answer, n_words + room).map_err(mapping)?;
+    let (words, room) = answer.words().split_at_mut(n_words);
     let args = args_of(m);
-    let plan = PlanArrays { slot_of_exec, outcome, core_of_exec: Some(core_of_exec) };
-    instance.schedule(args, snapshot.bytes(), plan).map_err(|e| (e.code, e.text))
+    let changed = if m.kind == Kind::Judge {
+        let none = || (abi::E_UNSUPPORTED, format!("it judges no nodes: it has no {}", abi::EXT_NODE_HEALTH));
+        instance.judge(args, snapshot.bytes(), words).ok_or_else(none)?
+    } else {
+        let (slot_of_exec, rest) = words.split_at_mut(n_execs);
+        let (outcome, core_of_exec) = rest.split_at_mut(n_topologies);
+        instance.schedule(args, snapshot.bytes(), PlanArrays { slot_of_exec, outcome, core_of_exec: Some(core_of_exec) })
+    };
+    let changed = changed.map_err(|e| (e.code, e.text))?;
+    // A question without effect leaves nothing to remember.
+    let lasts = !matches!(m.reason, abi::REASON_DRY_RUN | abi::REASON_SHADOW);
+    Ok((changed, if lasts { save(instance, room) } else { None }))
 }
 
-/// A health stage's round: the flags of the nodes.
-fn judge(instance: &mut Instance, m: &Message, snapshot: &OwnedFd, answer: &OwnedFd) -> Result<bool, (i32, String)> {
-    let mapping = |e: Errno| (abi::E_INTERNAL, format!("mapping the round's memory: {e}"));
-    let snapshot = sys::ReadMap::new(snapshot, m.snap_len as usize).map_err(mapping)?;
-    let mut answer = sys::WriteMap::new(answer, m.n_execs as usize).map_err(mapping)?;
-    match instance.judge(args_of(m), snapshot.bytes(), answer.words()) {
-        Some(judged) => judged.map_err(|e| (e.code, e.text)),
-        None => Err((abi::E_UNSUPPORTED, format!("it judges no nodes: it has no {}", abi::EXT_NODE_HEALTH))),
+/// Writes what the instance wants to find again.
+fn save(instance: &mut Instance, room: &mut [u32]) -> Option<u64> {
+    match instance.save()? {
+        Ok(saved) => {
+            for (word, bytes) in room.iter_mut().zip(saved.chunks(4)) {
+                let mut whole = [0; 4];
+                whole[..bytes.len()].copy_from_slice(bytes);
+                *word = u32::from_le_bytes(whole);
+            }
+            Some(saved.len() as u64)
+        }
+        Err(e) => {
+            let _ = say(&Message::new(Kind::Log, abi::LOG_WARN, &format!("it cannot save what it wants to find again: {e}")));
+            None
+        }
     }
 }
 
@@ -199,8 +248,8 @@ fn say(message: &Message) -> Result<(), Errno> {
     }
 }
 
-/// The next ROUND with its two descriptors; `None` = nimbus closed the channel.
-fn hear() -> Result<Option<(Message, [OwnedFd; 2])>, Errno> {
+/// The next message with its descriptors; `None` = nimbus closed the channel.
+fn hear() -> Result<Option<(Message, Vec<OwnedFd>)>, Errno> {
     let mut buf = [0; MESSAGE_BYTES];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -220,8 +269,8 @@ fn hear() -> Result<Option<(Message, [OwnedFd; 2])>, Errno> {
             fds.extend(received);
         }
     }
-    match (Message::decode(&buf[..n]), <[OwnedFd; 2]>::try_from(fds)) {
-        (Some(message), Ok(fds)) if matches!(message.kind, Kind::Round | Kind::Judge) => Ok(Some((message, fds))),
+    match Message::decode(&buf[..n]) {
+        Some(message) if matches!(message.kind, Kind::Round | Kind::Judge | Kind::Remember) => Ok(Some((message, fds))),
         _ => Err(Errno::PROTO),
     }
 }

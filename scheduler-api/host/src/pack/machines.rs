@@ -1,6 +1,6 @@
 //! What there is: racks, hosts, nodes with their resources, slots and cores.
 //!
-//! Nodes that report, and those that only an assignment knows: a lost supervisor's workers may live on.
+//! Nodes that report, and those that only an assignment knows: a lost supervisor's workers may live on, or what is to be placed anew was there.
 
 use super::{Clock, Kinds, PackedSlot, Places};
 use crate::round::RoundInput;
@@ -162,7 +162,7 @@ fn nodes<'a>(input: &RoundInput<'a>, places: &'a [Places]) -> Vec<Node<'a>> {
         nodes.insert(&s.id, Node { rack: &s.rack, host: &s.host, id: &s.id, info: Some(s), slots });
     }
     for (topology, places) in input.topologies.iter().zip(places) {
-        for slot in places.values() {
+        for slot in places.values().chain(topology.former.values()) {
             let host = topology.current.hosts.get(&slot.node).map_or("", String::as_str);
             let gone = || Node { rack: "", host, id: &slot.node, info: None, slots: BTreeMap::new() };
             nodes.entry(&slot.node).or_insert_with(gone).slots.entry(slot.port).or_insert(None);

@@ -161,7 +161,7 @@ impl<'a> Work<'a> {
                 first_task: id.first,
                 last_task: id.last,
                 slot,
-                last_slot: abi::NONE,
+                last_slot: self.topology.former.get(id).filter(|_| at.is_none()).map_or(abi::NONE, |slot| machines.slot(slot)),
                 started_ms: now.map_or(0, |e| e.started_ms as i64),
                 core: at.zip(now).and_then(|(slot, e)| machines.core(&slot.node, e.core)).unwrap_or(abi::NONE),
                 reserved: 0,

@@ -34,6 +34,8 @@ pub(crate) fn supervisors(nodes: &[(&str, &[u16])]) -> Supervisors {
     nodes.iter().map(|(id, ports)| (name(id), info(id, ports))).collect()
 }
 
+static NOWHERE: BTreeMap<ExecutorId, SlotId> = BTreeMap::new();
+
 /// A topology as submitted, with its layout and what runs of it.
 pub(crate) struct World {
     pub(crate) supervisors: Supervisors,
@@ -98,9 +100,17 @@ impl World {
         let topologies: Vec<RoundTopology<'_>> = self
             .topologies
             .iter()
-            .map(|(record, layout, current)| RoundTopology { record, layout, workers_wanted: layout.workers_wanted, current, rates: &[] })
+            .map(|(record, layout, current)| RoundTopology {
+                record,
+                layout,
+                workers_wanted: layout.workers_wanted,
+                current,
+                former: &NOWHERE,
+                rates: &[],
+            })
             .collect();
-        f(&RoundInput { reason: Reason::Periodic, supervisors: &self.supervisors, topologies: &topologies, seed: 1, round_id })
+        let supervisors = &self.supervisors;
+        f(&RoundInput { reason: Reason::Periodic, supervisors, topologies: &topologies, seed: 1, round_id, leader_term: 1 })
     }
 
     /// Makes a plan the current assignment of topology `i`.
@@ -165,6 +175,12 @@ pub(crate) fn shipped_dir() -> PathBuf {
 
 /// A C plugin whose `schedule` has this body. `the_host` and `the_config` are what entry and create got; `globals` may define `GET_EXTENSION`.
 pub(crate) fn c_plugin(dir: &Path, name: &str, globals: &str, body: &str) {
+    c_plugin_with(dir, name, "", globals, body);
+}
+
+/// The same with more in its manifest: `,"key":value`, quotes as in JSON.
+pub(crate) fn c_plugin_with(dir: &Path, name: &str, manifest: &str, globals: &str, body: &str) {
+    let manifest = manifest.replace('"', "\\\"");
     let source = format!(
         r#"
 #include "saetta_sched.h"
@@ -174,7 +190,7 @@ pub(crate) fn c_plugin(dir: &Path, name: &str, globals: &str, body: &str) {
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-SAETTA_MANIFEST("{{\"id\":\"{name}\",\"version\":\"1\",\"abi\":{{\"major\":1,\"minor\":0,\"min_host_minor\":0}}}}");
+SAETTA_MANIFEST("{{\"id\":\"{name}\",\"version\":\"1\",\"abi\":{{\"major\":1,\"minor\":0,\"min_host_minor\":0}}{manifest}}}");
 #include <stdio.h>
 static const saetta_host *the_host;
 static char the_config[256];
@@ -215,6 +231,16 @@ int32_t saetta_scheduler_v1(const saetta_host *host, saetta_plugin *plugin) {{
     let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../include");
     let mut cc = Command::new("cc");
     cc.args(["-std=gnu11", "-shared", "-fPIC", "-I"]).arg(include).arg(&file).arg("-o").arg(dir.join(format!("libsaetta_{name}.so")));
+    let out = cc.output().expect("cc, which Rust links with");
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+}
+
+/// The scheduler of the C template under this name.
+pub(crate) fn c_template(dir: &Path, name: &str) {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut cc = Command::new("cc");
+    cc.args(["-std=gnu11", "-shared", "-fPIC", "-fvisibility=hidden", "-I"]).arg(here.join("../include"));
+    cc.arg(here.join("../templates/c/scheduler.c")).arg("-o").arg(dir.join(format!("libsaetta_{name}.so")));
     let out = cc.output().expect("cc, which Rust links with");
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
 }

@@ -1,7 +1,7 @@
 //! `saetta scheduler use | status | reset | rounds | why`: what an operator asks of the scheduler of a running cluster.
 //!
 //! Before: a plugin that passed `validate`, in `scheduler.plugin.dir` of the leader. After: it is tried on the last round and, if that
-//! went well, the next rounds are its own; every nimbus keeps its file.
+//! went well and it passes the checks about harm, the next rounds are its own; every nimbus keeps its file.
 
 use crate::args::{Format, Global};
 use crate::client::Client;
@@ -9,6 +9,10 @@ use crate::exit::{Exit, Failure, Outcome};
 use crate::output::{Column, Output, data, items, text};
 use crate::settings::{Reader, load};
 use serde_json::{Value, json};
+use std::time::Duration;
+
+/// Longest wait for a trial: loading, a round within its deadline, and a process for each check.
+const TRIAL_MAX: Duration = Duration::from_secs(120);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Use {
@@ -44,7 +48,7 @@ fn show(out: Output, answer: &Value, words: impl FnOnce(&Value) -> String) {
 }
 
 pub(crate) async fn choose(args: &Use, global: &Global, out: Output) -> Outcome {
-    let answer = client(global)?.post("/api/v1/scheduler/use", &json!({ "plugin": args.plugin })).await?;
+    let answer = client(global)?.post_within("/api/v1/scheduler/use", &json!({ "plugin": args.plugin }), TRIAL_MAX).await?;
     show(out, &answer, |a| {
         let tried = a.get("trial").map(|t| {
             let of = |who: &str, what: &str| t[who][what].as_u64().unwrap_or(0);
@@ -76,10 +80,13 @@ pub(crate) async fn reset(global: &Global, out: Output) -> Outcome {
 
 fn describe(status: &Value) -> String {
     let mut lines = vec![format!("{} ({}), {}", text(status, "plugin"), text(status, "mode"), text(status, "state"))];
-    for (head, key) in [("why", "why"), ("last failure", "failure"), ("health stage", "node_health")] {
+    for (head, key) in [("why", "why"), ("health stage", "node_health")] {
         if let Some(words) = status.get(key).and_then(Value::as_str) {
             lines.push(format!("{head}: {words}"));
         }
+    }
+    if let Some(failure) = status.get("last_failure") {
+        lines.push(format!("last failure: round {}: {}", text(failure, "round"), text(failure, "what")));
     }
     if status.get("round").is_some() {
         lines.push(format!(
@@ -139,7 +146,11 @@ pub(crate) async fn why(args: &Why, global: &Global, out: Output) -> Outcome {
     let answer = client.get(&format!("/api/v1/topologies/{id}/executors/{}/why", args.executor)).await?;
     show(out, &answer, |a| {
         let place = a.get("node").map_or_else(|| "in no slot".into(), |_| format!("in {}:{}", text(a, "node"), text(a, "port")));
-        let mut lines = vec![format!("`{}` [{}] of {id} is {place}", text(a, "component"), args.executor)];
+        let core = a.get("core").map_or_else(String::new, |core| {
+            let why = a.get("core_why").and_then(Value::as_str).map(|why| format!(" ({why})")).unwrap_or_default();
+            format!(" on core {core}{why}")
+        });
+        let mut lines = vec![format!("`{}` [{}] of {id} is {place}{core}", text(a, "component"), args.executor)];
         for reason in items(a, "reasons") {
             let node = text(reason, "node");
             let at = if node.is_empty() { String::new() } else { format!(" {node}:{}", text(reason, "port")) };
