@@ -91,7 +91,7 @@ impl Window {
                 self.blacklisted.insert(node.clone(), self.tick + options.resume);
             }
         }
-        self.forget();
+        self.forget(options);
     }
 
     fn advance(&mut self, options: &Options, wall_ms: i64) {
@@ -109,7 +109,11 @@ impl Window {
     }
 
     /// What was bad in every period of the window was taken away: it is no longer missed.
-    fn forget(&mut self) {
+    fn forget(&mut self, options: &Options) {
+        if self.tick < options.window {
+            // The window is not full: before it there may have been better periods, as the first one in which a node was seen and lost.
+            return;
+        }
         let bad = &self.bad;
         let always = |node: &String, port: u32| bad.iter().all(|(_, bad)| bad.get(node).is_some_and(|ports| ports.contains(&port)));
         self.known.retain(|node, ports| {

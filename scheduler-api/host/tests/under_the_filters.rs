@@ -24,19 +24,11 @@ fn why(options: SchedulerOptions) -> String {
     }
 }
 
-/// `examples/odd.rs` as a plugin: `cargo test` builds it, and a test of this file alone has to ask for it.
+/// `examples/odd.rs` as a plugin: `cargo test` builds it, but not for a test of this file alone.
 fn rust_plugin(dir: &Path) {
-    let target = std::env::current_exe().unwrap().ancestors().nth(3).unwrap().to_path_buf();
-    let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--quiet", "-p", "saetta-sched-host", "--example", "odd"]);
-    build.env("CARGO_TARGET_DIR", &target).current_dir(env!("CARGO_MANIFEST_DIR"));
-    let profile = if cfg!(debug_assertions) { "debug" } else { "release" };
-    if profile == "release" {
-        build.arg("--release");
-    }
-    assert!(build.status().unwrap().success(), "the example `odd` does not build");
-    let built: PathBuf = target.join(profile).join("examples/libodd.so");
-    std::fs::copy(&built, dir.join("libsaetta_odd.so")).unwrap_or_else(|e| panic!("{}: {e}", built.display()));
+    let built: PathBuf = std::env::current_exe().unwrap().ancestors().nth(2).unwrap().join("examples/libodd.so");
+    let copied = std::fs::copy(&built, dir.join("libsaetta_odd.so"));
+    copied.unwrap_or_else(|e| panic!("{}: {e}; `cargo build --package saetta-sched-host --example odd` makes it", built.display()));
 }
 
 #[test]
@@ -48,7 +40,7 @@ fn a_plugin_in_rust_panics_maps_and_starts_threads_there() {
     assert_eq!(how(odd("{}")), How::Plugin("odd".into()), "a map with a random seed");
     assert_eq!(how(odd(r#"{"do": "threads"}"#)), How::Plugin("odd".into()));
     let told = why(odd(r#"{"do": "panic"}"#));
-    assert!(told.contains("E_PANIC") && told.contains("round 1 is odd") && told.contains("odd.rs"), "{told}");
+    assert!(told.contains("E_PANIC") && told.contains("round 1 is odd"), "{told}");
     // The standard library says it on stderr and aborts.
     let told = why(odd(r#"{"do": "deep"}"#));
     assert!(told.contains("SIGABRT") || told.contains("SIGSEGV"), "{told}");
