@@ -25,6 +25,8 @@ pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + S
 pub const TEXT: &str = "twenty bytes of text";
 /// Tuples a source has under way at most where their fate is tracked.
 pub const PENDING: u64 = 1024;
+/// Between two looks at whether anything has arrived.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// Threads that may count.
 const COUNTERS: usize = 16;
 /// Longest latency that is told from others.
@@ -217,6 +219,10 @@ fn say(answer: &serde_json::Value) -> Result<()> {
 /// # Errors
 /// The harness went away in the middle of a word.
 pub fn serve(workload: &Workload) -> Result<()> {
+    // From the first tuple on: what it takes to start and to read a text is not warm-up.
+    while tuples() == 0 {
+        std::thread::sleep(LOOK_EVERY);
+    }
     std::thread::sleep(Duration::from_millis(workload.warm_up_ms));
     say(&serde_json::json!({ "ready": true }))?;
     for line in std::io::stdin().lock().lines() {

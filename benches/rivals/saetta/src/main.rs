@@ -4,7 +4,7 @@
 //! it is shipped.
 #![forbid(unsafe_code)]
 
-use rivals_adapter::{Counter, PENDING, Result, Shape, Stamps, TEXT, Workload, arrived};
+use rivals_adapter::{Counter, PENDING, Shape, Stamps, TEXT, Workload, arrived};
 use saetta::prelude::*;
 use saetta::{Config, ConfigSource, RunOptions};
 

@@ -104,11 +104,13 @@ fn stamps(worker: &mut Worker, workload: &Workload) {
         while worker.step() {}
         return;
     }
-    let mut stamps = Stamps::of(workload);
+    let (mut stamps, mut epoch) = (Stamps::of(workload), 0);
     loop {
         while let Some(stamp) = stamps.due() {
             input.send(stamp);
-            input.flush();
+            // An exchange holds back what is not a full batch until the epoch ends.
+            epoch += 1;
+            input.advance_to(epoch);
         }
         worker.step();
     }

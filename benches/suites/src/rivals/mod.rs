@@ -132,8 +132,9 @@ pub(crate) fn declare(run: &mut SuiteRun<'_>) -> Result<()> {
         machine(&common.notes, &common.sizes);
     }
 
+    let workloads: Vec<&Workload> = definition.workloads.iter().filter(|workload| workload.smoke || !smoke).collect();
     let mut had = Vec::new();
-    for rival in &definition.rivals {
+    for rival in definition.rivals.iter().filter(|rival| workloads.iter().any(|workload| workload.processes == rival.processes)) {
         if !run.options().only.as_deref().is_none_or(|only| is_asked_for(&definition, rival, only)) {
             continue;
         }
@@ -154,7 +155,7 @@ pub(crate) fn declare(run: &mut SuiteRun<'_>) -> Result<()> {
         rival.note.iter().for_each(|note| common.notes.add(format!("{}: {note}", rival.name)));
     }
 
-    for workload in definition.workloads.iter().filter(|workload| workload.smoke || !smoke) {
+    for workload in workloads {
         let runs = |rival: &Rival| rival.processes == workload.processes && (!workload.acked || rival.acked.is_some());
         for (rival, program) in had.iter().filter(|(rival, _)| runs(rival)) {
             let case = Arc::new(Case { rival: rival.name.clone(), workload: workload.clone(), program: program.clone() });

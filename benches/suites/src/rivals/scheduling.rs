@@ -63,8 +63,8 @@ fn figures(ms: f64, placed: f64) -> Figures {
 
 fn storms(common: &Common, storm: &Built, cluster: &Path, cores: (usize, usize)) -> Result<Measured> {
     let dir = tempfile::tempdir()?;
-    let workload =
-        json!({ "shape": "schedule", "text": cluster, "warm_up_ms": common.sizes.warm_up_jvm_ms, "window_ms": 0, "settings": {} });
+    let warm_up_ms = common.sizes.warm_up_jvm_ms;
+    let workload = json!({ "shape": "schedule", "text": cluster, "warm_up_ms": warm_up_ms, "window_ms": ROUND_MS_MAX, "settings": {} });
     let command = storm.with_class("saetta.rivals.Scheduling").command(&common.sizes.heap, dir.path());
     let order = Order { command, workload: &workload, latency: false, cores, dir: dir.path(), windows_max: 1 };
     let (_, measured) = process::measure(order)?;
