@@ -145,6 +145,11 @@ impl Workload {
 }
 
 impl Rival {
+    /// Whether it has what a workload asks for.
+    pub(super) fn runs(&self, workload: &Workload) -> bool {
+        self.processes == workload.processes && (!workload.acked || self.acked.is_some())
+    }
+
     /// All combinations of settings for a workload, in the order of the file's values; one without settings where no grid is for it.
     pub(super) fn points(&self, workload: &Workload) -> Vec<Settings> {
         let mut points = vec![Settings::new()];

@@ -134,7 +134,7 @@ pub(crate) fn declare(run: &mut SuiteRun<'_>) -> Result<()> {
 
     let workloads: Vec<&Workload> = definition.workloads.iter().filter(|workload| workload.smoke || !smoke).collect();
     let mut had = Vec::new();
-    for rival in definition.rivals.iter().filter(|rival| workloads.iter().any(|workload| workload.processes == rival.processes)) {
+    for rival in definition.rivals.iter().filter(|rival| workloads.iter().any(|workload| rival.runs(workload))) {
         if !run.options().only.as_deref().is_none_or(|only| is_asked_for(&definition, rival, only)) {
             continue;
         }
@@ -156,8 +156,7 @@ pub(crate) fn declare(run: &mut SuiteRun<'_>) -> Result<()> {
     }
 
     for workload in workloads {
-        let runs = |rival: &Rival| rival.processes == workload.processes && (!workload.acked || rival.acked.is_some());
-        for (rival, program) in had.iter().filter(|(rival, _)| runs(rival)) {
+        for (rival, program) in had.iter().filter(|(rival, _)| rival.runs(workload)) {
             let case = Arc::new(Case { rival: rival.name.clone(), workload: workload.clone(), program: program.clone() });
             let mut points = rival.points(workload);
             if smoke {
@@ -178,7 +177,8 @@ pub(crate) fn declare(run: &mut SuiteRun<'_>) -> Result<()> {
 
 /// Whether rows with `only` in their name may be about this rival. Ours is compared with whoever was asked for.
 fn is_asked_for(definition: &Definition, rival: &Rival, only: &str) -> bool {
-    let rows = definition.workloads.iter().map(|workload| format!("{}: {OURS} over {}", workload.name, rival.name));
+    let runs = definition.workloads.iter().filter(|workload| rival.runs(workload));
+    let rows = runs.map(|workload| format!("{}: {OURS} over {}", workload.name, rival.name));
     rival.name == OURS || rows.chain([format!("scheduling: {}", rival.name)]).any(|row| row.contains(only))
 }
 
