@@ -49,4 +49,4 @@ pub use hdr::Latency;
 pub use host::HostClass;
 pub use pin::pin_to_core;
 pub use row::{Better, Row};
-pub use suite::{Error, Figures, Finished, Options, Result, RowSpec, Suite, SuiteRun, main};
+pub use suite::{Error, Figures, Finished, Measured, Notes, Options, Result, RowSpec, Suite, SuiteRun, main};

@@ -26,21 +26,33 @@ impl CpuReading {
     #[must_use]
     pub fn now() -> Option<Self> {
         let (machine, cores) = parse_proc_stat(&fs::read_to_string("/proc/stat").ok()?)?;
-        let ours = cpu_of("/proc/self/stat")?;
+        let ours = cpu_of("/proc/self/stat", 11..15)?;
         Some(Self { at: Instant::now(), machine, ours, cores })
     }
 
     /// Share (0..=1) of the machine that others took since `earlier`. `None` when the span is too short for the kernel's ticks.
     #[must_use]
     pub fn others_since(&self, earlier: &Self) -> Option<f64> {
+        self.others_beside_since(earlier, Duration::ZERO)
+    }
+
+    /// The same where `beside` of CPU time was used by processes that are ours and still run.
+    #[must_use]
+    pub fn others_beside_since(&self, earlier: &Self, beside: Duration) -> Option<f64> {
         let span = self.at.duration_since(earlier.at);
         if span < TICK * 10 {
             return None;
         }
         let machine = self.machine.saturating_sub(earlier.machine);
-        let others = machine.saturating_sub(self.ours.saturating_sub(earlier.ours));
+        let others = machine.saturating_sub(self.ours.saturating_sub(earlier.ours)).saturating_sub(beside);
         Some(others.as_secs_f64() / (span.as_secs_f64() * f64::from(self.cores)))
     }
+}
+
+/// User and system time of children that were waited for so far, in ticks of 10 ms. `None` where `/proc` cannot be read.
+#[must_use]
+pub fn cpu_of_children() -> Option<Duration> {
+    cpu_of("/proc/self/stat", 13..15)
 }
 
 /// user, nice, system, irq, softirq and steal of the first line, and the number of `cpuN` lines.
@@ -51,13 +63,13 @@ fn parse_proc_stat(text: &str) -> Option<(Duration, u32)> {
     Some((ticks(user + nice + system + irq + softirq + steal), u32::try_from(cores).ok()?.max(1)))
 }
 
-/// utime + stime + cutime + cstime of a `/proc/PID/stat`.
-fn cpu_of(path: &str) -> Option<Duration> {
+/// Of utime, stime, cutime and cstime of a `/proc/PID/stat`, from field 11 on behind its name, those in `which`.
+fn cpu_of(path: &str, which: std::ops::Range<usize>) -> Option<Duration> {
     let text = fs::read_to_string(path).ok()?;
     // The name in parentheses may hold blanks; what follows it does not.
     let after_name = &text[text.rfind(')')? + 1..];
     let fields: Vec<&str> = after_name.split_whitespace().collect();
-    let sum = fields.get(11..15)?.iter().filter_map(|field| field.parse::<u64>().ok()).sum();
+    let sum = fields.get(which)?.iter().filter_map(|field| field.parse::<u64>().ok()).sum();
     Some(ticks(sum))
 }
 
@@ -105,6 +117,7 @@ mod tests {
         let start = reading(0, 0, 0);
         assert_eq!(reading(1000, 2000, 2000).others_since(&start), Some(0.0));
         assert_eq!(reading(1000, 2000, 1000).others_since(&start), Some(0.5));
+        assert_eq!(reading(1000, 2000, 200).others_beside_since(&start, Duration::from_millis(800)), Some(0.5));
         assert_eq!(reading(20, 40, 40).others_since(&start), None, "two ticks say nothing");
     }
 

@@ -162,6 +162,26 @@ pub fn is_void(floor: f64, on_record: f64, better: Better) -> bool {
 /// The table a person reads: one line per row, the spread in brackets, why a verdict is missing at the end.
 #[must_use]
 pub fn table(rows: &[(Row, Option<NoVerdict>)]) -> String {
+    let lines = lines(rows);
+    let widths: Vec<usize> = (0..8).map(|column| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0)).collect();
+    let mut text = String::new();
+    for line in &lines {
+        let cells: Vec<String> = line.iter().zip(&widths).map(|(cell, &width)| format!("{cell:<width$}")).collect();
+        let _ = writeln!(text, "{}", cells.join("  ").trim_end());
+    }
+    text
+}
+
+/// The same as a table of Markdown.
+#[must_use]
+pub fn markdown(rows: &[(Row, Option<NoVerdict>)]) -> String {
+    let mut lines = lines(rows).into_iter().map(|line| format!("| {} |\n", line.join(" | ")));
+    let head = lines.next().unwrap_or_default();
+    format!("{head}|---|---|---|---|---|---|---|---|\n{}", lines.collect::<String>())
+}
+
+/// Head and rows, cell by cell.
+fn lines(rows: &[(Row, Option<NoVerdict>)]) -> Vec<[String; 8]> {
     let head = ["figure", "value [min..max]", "unit", "floor", "ratio", "target", "ok", "class"].map(str::to_owned);
     let mut lines = vec![head];
     for (row, no_verdict) in rows {
@@ -186,13 +206,7 @@ pub fn table(rows: &[(Row, Option<NoVerdict>)]) -> String {
             row.class.clone(),
         ]);
     }
-    let widths: Vec<usize> = (0..8).map(|column| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0)).collect();
-    let mut text = String::new();
-    for line in &lines {
-        let cells: Vec<String> = line.iter().zip(&widths).map(|(cell, &width)| format!("{cell:<width$}")).collect();
-        let _ = writeln!(text, "{}", cells.join("  ").trim_end());
-    }
-    text
+    lines
 }
 
 /// Three significant digits, no exponent.
@@ -295,5 +309,14 @@ mod tests {
         let rows = [Row::judged("pipeline", "M tuples/s", vec![62.5; 5], Some(&[90.0; 5]), &rules(Better::Higher, 0.5))];
         let text = table(&rows);
         assert!(text.contains("null (void: floor 90.0 against 125.0 on record: run again)"), "{text}");
+    }
+
+    #[test]
+    fn a_row_is_a_line_of_markdown_below_the_head() {
+        let rows = [Row::judged("pipeline", "M tuples/s", vec![62.5; 5], Some(&FLOOR), &rules(Better::Higher, 0.5))];
+        let text = markdown(&rows);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "| figure | value [min..max] | unit | floor | ratio | target | ok | class |");
+        assert_eq!(lines[2], "| pipeline | 62.5 [62.5..62.5] | M tuples/s | 125 | 0.500 | 0.5000 | ok | CCX |");
     }
 }

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::hdr::Latency;
@@ -50,22 +51,48 @@ impl Options {
 
 /// What one run of a case gives.
 #[derive(Debug, Default)]
-struct Measured {
-    figures: Figures,
+pub struct Measured {
+    /// By name.
+    pub figures: Figures,
     /// The histogram that the figures are of, for the files.
-    latency: Option<Latency>,
+    pub latency: Option<Latency>,
     /// By how much a thread that only sleeps woke late meanwhile.
-    hiccups: Option<Latency>,
+    pub hiccups: Option<Latency>,
 }
 
 impl Measured {
-    fn of(latency: Latency) -> Self {
+    /// The percentiles of these latencies.
+    #[must_use]
+    pub fn of(latency: Latency) -> Self {
         let figures = [("p50_ns", latency.p50_ns()), ("p99_ns", latency.p99_ns()), ("p99_9_ns", latency.p99_9_ns())];
         Self { figures: figures.map(|(name, ns)| (name, ns as f64)).into(), latency: Some(latency), hiccups: None }
     }
 }
 
-type CaseFn<'a> = Box<dyn FnMut(&Options) -> Result<Measured> + 'a>;
+/// `None`: there is no sample this time, and a note says why.
+type CaseFn<'a> = Box<dyn FnMut(&Options) -> Result<Option<(HostClass, Measured)>> + 'a>;
+
+/// Lines below the table: what a run met that no figure says. A copy notes in the same place.
+#[derive(Debug, Clone, Default)]
+pub struct Notes(Arc<Mutex<Vec<String>>>);
+
+impl Notes {
+    /// Notes a line, once.
+    ///
+    /// # Panics
+    /// When another thread panicked in here.
+    pub fn add(&self, line: impl Into<String>) {
+        let (line, mut lines) = (line.into(), self.0.lock().expect("no panic while locked"));
+        if !lines.contains(&line) {
+            eprintln!("        {line}");
+            lines.push(line);
+        }
+    }
+
+    fn lines(&self) -> Vec<String> {
+        self.0.lock().expect("no panic while locked").clone()
+    }
+}
 
 struct Sample {
     class: HostClass,
@@ -78,8 +105,22 @@ struct Case<'a> {
     name: String,
     run: CaseFn<'a>,
     samples: Vec<Sample>,
-    /// Whether the host class matters to it.
-    across_cores: bool,
+    class: Class,
+    /// Taken in the first repetition only.
+    once: bool,
+    /// Cases it asks for what they found.
+    needs: Vec<String>,
+}
+
+/// How a case stands to the host class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Class {
+    /// Probed around each sample, which is taken again in another class.
+    Probed,
+    /// It probes for itself, around what it measures.
+    Own,
+    /// It does not matter.
+    Any,
 }
 
 /// Cases of one load at rising rates.
@@ -145,6 +186,7 @@ pub struct SuiteRun<'a> {
     cases: Vec<Case<'a>>,
     rows: Vec<RowSpec>,
     curves: Vec<Curve>,
+    notes: Notes,
 }
 
 /// What a suite came to.
@@ -155,13 +197,21 @@ pub struct Finished {
     pub curves: String,
     /// Per case that gives latencies: its name, the tag its figures are of, and what goes to the log.
     pub latencies: Vec<(String, String, Vec<Interval>)>,
+    /// What was noted on the way.
+    pub notes: Vec<String>,
 }
 
 impl<'a> SuiteRun<'a> {
     /// An empty suite.
     #[must_use]
     pub fn new(options: Options) -> Self {
-        Self { options, cases: Vec::new(), rows: Vec::new(), curves: Vec::new() }
+        Self { options, cases: Vec::new(), rows: Vec::new(), curves: Vec::new(), notes: Notes::default() }
+    }
+
+    /// Where to note what no figure says.
+    #[must_use]
+    pub fn notes(&self) -> Notes {
+        self.notes.clone()
     }
 
     /// How this run is made.
@@ -172,17 +222,37 @@ impl<'a> SuiteRun<'a> {
 
     /// A case whose figures depend on how near the two cores are: ours and its floor are both cases. Run once per repetition.
     pub fn case(&mut self, name: &str, mut run: impl FnMut(&Options) -> Result<Figures> + 'a) {
-        self.add(name, true, move |options| Ok(Measured { figures: run(options)?, ..Measured::default() }));
+        self.add(name, Class::Probed, move |options| Ok(Measured { figures: run(options)?, ..Measured::default() }));
     }
 
     /// A case whose figures are percentiles: `p50_ns`, `p99_ns` and `p99_9_ns`. Its histograms are written as `.hgrm` and `.hlog`.
     pub fn latency_case(&mut self, name: &str, mut run: impl FnMut(&Options) -> Result<Latency> + 'a) {
-        self.add(name, true, move |options| Ok(Measured::of(run(options)?)));
+        self.add(name, Class::Probed, move |options| Ok(Measured::of(run(options)?)));
     }
 
     /// A case that does not care where the cores are, e.g. how long a restart takes. Not waited for, not taken again.
     pub fn case_of_any_class(&mut self, name: &str, mut run: impl FnMut(&Options) -> Result<Figures> + 'a) {
-        self.add(name, false, move |options| Ok(Measured { figures: run(options)?, ..Measured::default() }));
+        self.add(name, Class::Any, move |options| Ok(Measured { figures: run(options)?, ..Measured::default() }));
+    }
+
+    /// A case that warms up for longer than the host leaves cores where they are: it says in which class it measured, having probed around that
+    /// alone, or that there is no sample this time.
+    pub fn case_of_own_class(&mut self, name: &str, run: impl FnMut(&Options) -> Result<Option<(HostClass, Measured)>> + 'a) {
+        self.push(name, Class::Own, Box::new(run));
+    }
+
+    /// The case added last is a point of a sweep: it is measured once, in the first repetition.
+    pub fn once(&mut self) {
+        if let Some(case) = self.cases.last_mut() {
+            case.once = true;
+        }
+    }
+
+    /// The case added last asks `cases`, which are added before it, for what they found: they are measured, and their rows shown, with it.
+    pub fn needs(&mut self, cases: &[String]) {
+        if let Some(case) = self.cases.last_mut() {
+            case.needs.extend_from_slice(cases);
+        }
     }
 
     /// An open loop at rising rates, a case each: `run(options, rate)` issues `rate` a second at times fixed beforehand and counts every
@@ -192,7 +262,7 @@ impl<'a> SuiteRun<'a> {
         let mut points = Vec::new();
         for &rate in rates {
             let (case, mut run) = (format!("{name}, {rate}/s"), run.clone());
-            self.add(&case, true, move |options| {
+            self.add(&case, Class::Probed, move |options| {
                 let meter = HiccupMeter::start(None);
                 let latency = run(options, rate)?;
                 Ok(Measured { hiccups: Some(meter.stop()?), ..Measured::of(latency) })
@@ -203,8 +273,12 @@ impl<'a> SuiteRun<'a> {
         self.curves.push(Curve { name: name.to_owned(), points });
     }
 
-    fn add(&mut self, name: &str, across_cores: bool, run: impl FnMut(&Options) -> Result<Measured> + 'a) {
-        self.cases.push(Case { name: name.to_owned(), run: Box::new(run), samples: Vec::new(), across_cores });
+    fn add(&mut self, name: &str, class: Class, mut run: impl FnMut(&Options) -> Result<Measured> + 'a) {
+        self.push(name, class, Box::new(move |options| Ok(Some((HostClass::Any, run(options)?)))));
+    }
+
+    fn push(&mut self, name: &str, class: Class, run: CaseFn<'a>) {
+        self.cases.push(Case { name: name.to_owned(), run, samples: Vec::new(), class, once: false, needs: Vec::new() });
     }
 
     /// A row of the result.
@@ -221,23 +295,28 @@ impl<'a> SuiteRun<'a> {
         let wait_until = Instant::now() + if self.options.smoke { Duration::ZERO } else { host::CCX_WAIT_MAX };
         let options = &self.options;
         for repetition in 1..=options.repetitions {
-            for case in &mut self.cases {
+            for case in self.cases.iter_mut().filter(|case| repetition == 1 || !case.once) {
                 eprintln!("  {repetition}/{}  {}", options.repetitions, case.name);
                 let sample = take(case, options, wait_until)?;
-                case.samples.push(sample);
+                case.samples.extend(sample);
             }
         }
         let rows = self.rows.iter().map(|spec| self.judge(spec)).collect::<Result<_>>()?;
         let latencies = self.cases.iter().filter_map(Case::intervals).collect();
-        Ok(Finished { rows, curves: self.curves.iter().map(|curve| self.drawn(curve)).collect(), latencies })
+        let curves = self.curves.iter().map(|curve| self.drawn(curve)).collect();
+        Ok(Finished { rows, curves, latencies, notes: self.notes.lines() })
     }
 
     /// Drops what was not asked for.
     fn leave_out(&mut self) {
         let Some(only) = &self.options.only else { return };
-        self.rows.retain(|row| row.name.contains(only.as_str()));
-        let needed =
-            |name: &str| self.rows.iter().any(|row| row.value.case == name || row.floor.as_ref().is_some_and(|of| of.case == name));
+        let asks_for = |row: &RowSpec, name: &str| row.value.case == name || row.floor.as_ref().is_some_and(|of| of.case == name);
+        let wanted = |row: &RowSpec| row.name.contains(only.as_str());
+        let asked: Vec<&Case<'_>> =
+            self.cases.iter().filter(|case| self.rows.iter().any(|row| wanted(row) && asks_for(row, &case.name))).collect();
+        let points: Vec<String> = asked.iter().flat_map(|case| case.needs.clone()).collect();
+        self.rows.retain(|row| wanted(row) || points.contains(&row.value.case));
+        let needed = |name: &str| self.rows.iter().any(|row| asks_for(row, name)) || points.iter().any(|point| point == name);
         self.cases.retain(|case| needed(&case.name));
         for curve in &mut self.curves {
             curve.points.retain(|(_, case)| needed(case));
@@ -269,7 +348,7 @@ impl<'a> SuiteRun<'a> {
     fn judge(&self, spec: &RowSpec) -> Result<(Row, Option<NoVerdict>)> {
         let ours = self.samples(&spec.name, &spec.value)?;
         let floors = spec.floor.as_ref().map(|floor| self.samples(&spec.name, floor)).transpose()?;
-        let across = self.case_named(&spec.name, &spec.value.case)?.across_cores;
+        let across = self.case_named(&spec.name, &spec.value.case)?.class != Class::Any;
         let (class, ours, floors) = comparable(ours, floors, across);
         let rules = Judgement {
             better: spec.better,
@@ -304,20 +383,20 @@ impl<'a> SuiteRun<'a> {
 }
 
 /// One sample of one case: in class CCX and undisturbed if that can be had before `wait_until`, else as it comes.
-fn take(case: &mut Case<'_>, options: &Options, wait_until: Instant) -> Result<Sample> {
-    let mut run = || -> Result<Sample> {
+fn take(case: &mut Case<'_>, options: &Options, wait_until: Instant) -> Result<Option<Sample>> {
+    let mut run = || -> Result<Option<Sample>> {
         let (start, clock) = (SystemTime::now(), Instant::now());
         let measured = (case.run)(options)?;
-        Ok(Sample { class: HostClass::Any, start, took: clock.elapsed(), measured })
+        Ok(measured.map(|(class, measured)| Sample { class, start, took: clock.elapsed(), measured }))
     };
-    if !case.across_cores {
+    if case.class != Class::Probed {
         return run();
     }
     let mut disturbed = 0;
     loop {
         let before = host::wait_for_ccx(options.cores, wait_until)?;
         let cpu = CpuReading::now();
-        let sample = run()?;
+        let Some(sample) = run()? else { return Ok(None) };
         let others = cpu.and_then(|start| CpuReading::now()?.others_since(&start));
         let after = host::class_now(options.cores)?;
         let class = if before == after { before } else { HostClass::Mixed };
@@ -336,7 +415,7 @@ fn take(case: &mut Case<'_>, options: &Options, wait_until: Instant) -> Result<S
                 eprintln!("        kept, though others took {:.0} % of the machine", others * 100.0);
             }
         }
-        return Ok(Sample { class, ..sample });
+        return Ok(Some(Sample { class, ..sample }));
     }
 }
 
@@ -441,17 +520,20 @@ fn run(suite: &Suite, smoke: bool, only: Option<String>, results: &Path) -> Resu
     eprintln!("bench {}: cores {} and {}, {priority}", suite.name, cores.0, cores.1);
     let mut run = SuiteRun::new(options);
     (suite.declare)(&mut run)?;
-    let Finished { rows, curves, latencies } = run.finish()?;
+    let Finished { rows, curves, latencies, notes } = run.finish()?;
     if rows.is_empty() && is_part {
         return Err("no row has that in its name; leave --only out to see all".into());
     }
     print!("{}{curves}", row::table(&rows));
+    notes.iter().for_each(|note| println!("{note}"));
+    let page = row::markdown(&rows) + &notes.iter().map(|note| format!("\n- {note}")).collect::<String>() + "\n";
     let rows: Vec<Row> = rows.into_iter().map(|(row, _)| row).collect();
     for (case, of, intervals) in &latencies {
         println!("wrote {} and .hlog", hdr_files::write(&results, suite.name, case, of, intervals)?.display());
     }
     let path = row::write_json(&results, suite.name, &rows)?;
-    println!("wrote {}", path.display());
+    std::fs::write(path.with_extension("md"), page)?;
+    println!("wrote {} and .md", path.display());
     Ok(rows)
 }
 
@@ -496,6 +578,40 @@ mod tests {
     }
 
     #[test]
+    fn a_sweep_is_taken_once_and_comes_with_the_case_that_asks_for_it() {
+        let taken = RefCell::new(Vec::new());
+        let mut run = SuiteRun::new(Options { only: Some("best".into()), ..smoke(3) });
+        let mut own = |name: &'static str| {
+            let taken = &taken;
+            run.case_of_own_class(name, move |_| {
+                taken.borrow_mut().push(name);
+                let measured = Measured { figures: Figures::from([("ns", 1.0)]), ..Measured::default() };
+                Ok((taken.borrow().len() < 4).then_some((HostClass::Smt, measured)))
+            });
+            run.row(RowSpec::new(name, "ns", Better::Lower, name, "ns"));
+            run.once();
+        };
+        own("point");
+        own("other");
+        run.case_of_own_class("found", |_| {
+            taken.borrow_mut().push("found");
+            Ok((taken.borrow().len() < 4)
+                .then(|| (HostClass::Smt, Measured { figures: Figures::from([("ns", 1.0)]), ..Measured::default() })))
+        });
+        run.needs(&["point".to_owned()]);
+        run.row(RowSpec::new("the best", "ns", Better::Lower, "found", "ns"));
+        let (first, again) = (run.notes(), run.notes());
+        first.add("seen");
+        again.add("seen");
+        let finished = run.finish().expect("all of them answer");
+        let rows: Vec<(&str, usize, &str)> =
+            finished.rows.iter().map(|(row, _)| (row.name.as_str(), row.samples.len(), row.class.as_str())).collect();
+        assert_eq!(*taken.borrow(), ["point", "found", "found", "found"]);
+        assert_eq!(rows, [("point", 1, "SMT"), ("the best", 2, "SMT")], "no sample the third time");
+        assert_eq!(finished.notes, ["seen"]);
+    }
+
+    #[test]
     fn an_open_loop_is_a_case_per_rate_with_the_machine_s_hiccups_beside_it() {
         let mut run = SuiteRun::new(smoke(2));
         run.open_loop("feed", &[1000, 2000], |_, rate| {
@@ -504,7 +620,7 @@ mod tests {
             std::thread::sleep(Duration::from_millis(3));
             Ok(latency)
         });
-        let Finished { rows, curves, latencies } = run.finish().expect("both rates answer");
+        let Finished { rows, curves, latencies, .. } = run.finish().expect("both rates answer");
         let names: Vec<&str> = rows.iter().map(|(row, _)| row.name.as_str()).collect();
         assert_eq!(names, ["feed, 1000/s, p50", "feed, 2000/s, p50"]);
         assert!(rows.iter().all(|(row, _)| row.target.is_none() && row.samples.len() == 2));

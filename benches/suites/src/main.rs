@@ -14,6 +14,7 @@ mod parts;
 mod pipeline;
 mod recovery;
 mod release;
+mod rivals;
 mod scheduling;
 mod topologies;
 mod transport;
@@ -46,6 +47,7 @@ const SUITES: &[Suite] = &[
         about: "rounds of schedulers on recorded clusters, and what placements cost",
         declare: scheduling::declare,
     },
+    Suite { name: "rivals", about: "Storm, Flink, timely and renoir on the same workloads, beside Saetta", declare: rivals::declare },
 ];
 
 fn main() -> std::process::ExitCode {

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use crate::release;
 
 /// File, what it is called, and the targets in milliseconds: a cold round, the median topology placed again, the slowest.
-const CLUSTERS: [(&str, &str, [f64; 3]); 2] =
+pub(crate) const CLUSTERS: [(&str, &str, [f64; 3]); 2] =
     [("largeCluster01.json", "1312 nodes", [100.0, 5.0, 20.0]), ("largeCluster03.json", "80 nodes", [20.0, 5.0, 20.0])];
 /// Locality cost over Storm's.
 const COST: f64 = 0.95;
@@ -31,7 +31,7 @@ const HELPER_MS: f64 = 3.0;
 const SCHEDULERS: [&str; 6] = ["even", "round-robin", "isolation", "multitenant", "resource-aware", "latency-aware"];
 
 /// The recorded cluster of this file; in a smoke run a small one, so that it asks for nothing beside the repository.
-fn path_of(file: &str, smoke: Option<&Path>) -> Result<PathBuf> {
+pub(crate) fn path_of(file: &str, smoke: Option<&Path>) -> Result<PathBuf> {
     let Some(dir) = smoke else {
         let dir = std::env::var_os("SAETTA_RECORDED").map_or_else(|| PathBuf::from("../shared/data/scheduling"), PathBuf::from);
         let path = dir.join(file);

@@ -70,6 +70,7 @@ pub(crate) fn start(o: &Options, carrier: Carrier, wire: Option<&Veth>, load: Lo
     config.extend(carrier.config());
     let times = times.iter().flat_map(|(option, n)| [format!("--{option}"), n.to_string()]);
     let run = Run {
+        binary: None,
         spec: program.spec,
         code: program.config,
         args: ["--load".to_owned(), load.word()].into_iter().chain(times).collect(),
@@ -100,7 +101,7 @@ fn round_trip(o: &Options, carrier: Carrier, rounds: u64) -> Result<Latency> {
 }
 
 /// A stream one way, in its steady state: `meanwhile` is what is watched while it is measured.
-fn stream(
+pub(crate) fn stream(
     o: &Options,
     carrier: Carrier,
     wire: Option<&Veth>,

@@ -14,10 +14,10 @@ use saetta_harness::zipf::{self, Text};
 use saetta_harness::{Better, Result, RowSpec};
 
 /// Any: the same text in every run.
-const SEED: u64 = 11;
+pub(crate) const SEED: u64 = 11;
 
 /// Builds the example beside this program, and says where it is.
-fn built() -> Result<PathBuf> {
+pub(crate) fn built() -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let status = Command::new(&cargo).args(["build", "--quiet", "--release", "--package", "wordcount", "--bin", "wordcount"]).status()?;
     if !status.success() {
@@ -38,7 +38,7 @@ const RUNS: [(&str, &[&str], f64); 4] = [
 ];
 
 /// One run over `file`; million words a second by its own clock, first spout call to last bolt.
-fn run_once(binary: &Path, options: &[&str], file: &Path, text: &Text) -> Result<f64> {
+pub(crate) fn run_once(binary: &Path, options: &[&str], file: &Path, text: &Text) -> Result<f64> {
     let output = Command::new(binary).args(["run", "--quiet", "--json"]).args(options).arg(file).output()?;
     if !output.status.success() {
         return Err(format!("wordcount: {}: {}", output.status, String::from_utf8_lossy(&output.stderr)).into());

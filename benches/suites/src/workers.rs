@@ -45,6 +45,8 @@ pub(crate) fn is_worker() -> bool {
 
 /// What runs: the description and the arguments of its program, and the configuration of its record.
 pub(crate) struct Run {
+    /// The topology's binary; without one, this program.
+    pub(crate) binary: Option<PathBuf>,
     pub(crate) spec: TopologySpec,
     pub(crate) code: BTreeMap<String, String>,
     pub(crate) args: Vec<String>,
@@ -71,6 +73,8 @@ struct Seat {
     boot: Vec<u8>,
     /// Newest counters.
     beat: Vec<ExecutorBeat>,
+    /// How many there were before.
+    beats: u64,
     /// What its links over sockets go by, as it says.
     carrier: String,
     errors: Vec<String>,
@@ -112,6 +116,7 @@ impl Workers {
             let (slot, id) = (SlotId { node, port }, (u64::from(std::process::id()) << 16) + u64::from(index) + 1);
             assignment.workers.push(Placement { slot, id, index, cores: vec![core], share: 1, executors });
         }
+        let binary = run.binary.map_or_else(std::env::current_exe, Ok)?;
         let record = TopologyRecord {
             id: name(TOPOLOGY)?,
             name: name("bench")?,
@@ -132,7 +137,7 @@ impl Workers {
             let mut record = Box::new(record.clone());
             record.config.insert("worker.wait".to_owned(), place.wait.to_owned());
             let boot = encode(&ToWorker::Boot { version: VERSION_MAX, record, assignment: Box::new(assignment.clone()) });
-            workers.seats.push(Seat::start(workers.dir.path(), placement, boot, place.end.as_ref())?);
+            workers.seats.push(Seat::start(&binary, workers.dir.path(), placement, boot, place.end.as_ref())?);
         }
         Ok(workers)
     }
@@ -161,6 +166,25 @@ impl Workers {
             }
             std::thread::sleep(LOOK_EVERY);
         }
+    }
+
+    /// Waits for the next counters of the worker at `at`: when they came, and how many tuples it had executed.
+    ///
+    /// # Errors
+    /// As [`Workers::until`].
+    pub(crate) fn executed(&mut self, at: usize) -> Result<(Instant, u64)> {
+        let (before, end) = (self.seats[at].beats, Instant::now() + PATIENCE);
+        while Instant::now() < end {
+            for seat in &mut self.seats {
+                seat.serve()?;
+            }
+            let seat = &self.seats[at];
+            if seat.beats > before {
+                return Ok((Instant::now(), seat.beat.iter().map(|executor| executor.executed).sum()));
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        Err(self.told(&format!("worker {at} tells no counters")))
     }
 
     /// Waits until file `name` is in the run's folder, and reads it.
@@ -243,14 +267,13 @@ impl Workers {
 }
 
 impl Seat {
-    fn start(dir: &Path, place: &Placement, boot: Vec<u8>, end: Option<&End>) -> Result<Self> {
+    fn start(program: &Path, dir: &Path, place: &Placement, boot: Vec<u8>, end: Option<&End>) -> Result<Self> {
         let id = place.id;
         let path = dir.join(format!("{id}.sock"));
         let listener = UnixListener::bind(&path)?;
         listener.set_nonblocking(true)?;
         let log = dir.join(format!("{id}.log"));
         let out = std::fs::File::create(&log)?;
-        let program = std::env::current_exe()?;
         let mut command = match end {
             None => Command::new(program),
             Some(end) => {
@@ -271,7 +294,7 @@ impl Seat {
             .spawn()?;
         child.stdin.take().ok_or("no pipe for the key")?.write_all(&KEY)?;
         let port = place.slot.port;
-        Ok(Seat { child, port, log, listener, stream: None, boot, beat: Vec::new(), carrier: String::new(), errors: Vec::new() })
+        Ok(Seat { child, port, log, listener, stream: None, boot, beat: Vec::new(), beats: 0, carrier: String::new(), errors: Vec::new() })
     }
 
     /// Takes what the worker has said, and answers its hello. Never waits.
@@ -299,7 +322,10 @@ impl Seat {
             bytes.drain(..n);
             match message {
                 FromWorker::Hello { .. } => stream.write_all(&self.boot)?,
-                FromWorker::Beat { executors, carrier, .. } => (self.beat, self.carrier) = (executors, carrier),
+                FromWorker::Beat { executors, carrier, .. } => {
+                    self.beats += 1;
+                    (self.beat, self.carrier) = (executors, carrier);
+                }
                 // A host that takes a core away for a second looks like user code that holds up its loop: noise, which the sample shows anyway.
                 FromWorker::Error { text, .. } if text.contains("stands still") => {}
                 FromWorker::Error { component, text } => self.errors.push(format!("{component}: {text}")),

@@ -1,16 +1,24 @@
 //! `cargo xtask bench SUITE [--smoke] [--only TEXT]`: the suites' binary, built for release, started in the workspace root.
 //!
-//! Before: a person or `ci`. After: `benches/suites` prints the table and writes target/bench/SUITE.json.
+//! Before: a person or `ci`. After: `benches/suites` prints the table and writes target/bench/SUITE.json and .md.
 
 use anyhow::Result;
 
+use crate::needs;
 use crate::process::{cargo, must, output};
 
 /// The arguments every start of the suites' binary shares.
 const SUITES: [&str; 6] = ["run", "--quiet", "--release", "--package", "saetta-suites", "--"];
 
+/// The suite that runs programs of others.
+const RIVALS: &str = "rivals";
+
 /// Runs one suite; without a name, lists them.
 pub(crate) fn run(suite: Option<&str>, smoke: bool, only: Option<&str>) -> Result<()> {
+    // A smoke run takes what is there, and says what is not.
+    if suite == Some(RIVALS) && !smoke {
+        needs::install_for_rivals()?;
+    }
     let mut args = SUITES.to_vec();
     args.push(suite.unwrap_or("--list"));
     if smoke {

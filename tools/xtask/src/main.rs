@@ -38,7 +38,7 @@ enum Task {
     },
     /// Checks of what no compiler sees: directions, rooms, maps, reasons
     Tidy,
-    /// Runs one suite of figures beside its floors; writes target/bench/SUITE.json
+    /// Runs one suite of figures beside its floors; writes target/bench/SUITE.json and .md
     Bench {
         /// Which suite; none lists them
         suite: Option<String>,

@@ -1,6 +1,6 @@
 //! What a machine with nothing but Rust lacks, and installing it: asked for first, unless nobody is there to ask.
 //!
-//! Before: `ci` and `zookeeper`. After: rustup for components, apt for packages.
+//! Before: `ci`, `zookeeper` and `bench rivals`. After: rustup for components, apt for packages.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::Path;
@@ -76,6 +76,21 @@ pub(crate) fn install_for_ci(yes: bool) -> Result<()> {
 /// Installs what a ZooKeeper on this machine needs.
 pub(crate) fn install_for_zookeeper() -> Result<()> {
     install(&missing_for_zookeeper(), false)
+}
+
+/// Installs what adapters of rivals on the JVM are built and run by.
+pub(crate) fn install_for_rivals() -> Result<()> {
+    let mut needs = missing_for_zookeeper();
+    if !runs("javac", &["-version"]) {
+        needs.push(Need {
+            what: "Java's compiler",
+            how: vec!["apt-get", "install", "-y", "--no-install-recommends", "default-jdk-headless"],
+        });
+    }
+    if !runs("mvn", &["-version"]) {
+        needs.push(Need { what: "Maven", how: vec!["apt-get", "install", "-y", "--no-install-recommends", "maven"] });
+    }
+    install(&needs, false)
 }
 
 fn install(needs: &[Need], yes: bool) -> Result<()> {
