@@ -2,9 +2,10 @@
 
 mod common;
 
-use common::{Client, binary, options, shipped, submission, supervisor, until};
+use common::{Client, binary, name, options, shipped, submission, supervisor, until};
+use saetta_model::SupervisorInfo;
 use saetta_nimbus::{Nimbus, NimbusHandle, NimbusOptions};
-use saetta_sched_host::SchedulerOptions;
+use saetta_sched_host::{Policy, SchedulerOptions};
 use saetta_store::{MemoryCluster, MemoryStore, Store};
 use serde_json::json;
 use std::path::Path;
@@ -97,5 +98,50 @@ async fn another_plugin_is_tried_used_and_taken_over_by_the_next_leader() {
         full["scheduled"]["plugin"] == "other"
     })
     .await;
+    b.stop().await;
+}
+
+/// Storm's window dies with its leader; here the next one goes on with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_blacklisted_node_stays_so_under_the_next_leader() {
+    let shipped = tokio::task::spawn_blocking(shipped).await.unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let config = r#"{"period_secs": 1, "tolerance_secs": 60, "tolerance_count": 2, "resume_secs": 600}"#;
+    let policy = Policy { node_health: Some("blacklist".into()), node_health_config: config.into(), ..Policy::default() };
+    let shipped = SchedulerOptions { policy, ..shipped };
+    let cluster = MemoryCluster::new();
+    let machines = MemoryStore::open(&cluster);
+    // A host is listed whole.
+    let second = SupervisorInfo { host: "127.0.0.2".into(), ..supervisor("n2", &[6700, 6701]) };
+    machines.keep_supervisor(&supervisor("n1", &[6700, 6701, 6702, 6703])).await.unwrap();
+    machines.keep_supervisor(&second).await.unwrap();
+    let secret = dir.path().join("secret");
+
+    let (a, client) = nimbus(&dir.path().join("a"), &secret, &shipped.dir, &shipped, &cluster).await;
+    until("it leads", async || client.get("/api/v1/topologies").await.0 == 200).await;
+    let sha = client.upload(&binary()).await;
+    assert_eq!(client.post("/api/v1/topologies", &submission("wc", &sha)).await.0, 201);
+    until("it is placed", async || client.get("/api/v1/topologies/wc").await.1["executors_unplaced"] == 0).await;
+
+    machines.withdraw_supervisor(&name("n2")).await.unwrap();
+    until("its absence is remembered, and too long", async || {
+        let memory = machines.scheduler_memory().await.unwrap();
+        let window = memory.get("blacklist").and_then(|saved| serde_json::from_slice::<serde_json::Value>(&hex::decode(saved).ok()?).ok());
+        window.is_some_and(|w| w["blacklisted"].get("n2").is_some())
+    })
+    .await;
+    machines.keep_supervisor(&second).await.unwrap();
+    a.stop().await;
+
+    let (b, client) = nimbus(&dir.path().join("b"), &secret, &shipped.dir, &shipped, &cluster).await;
+    until("it leads", async || client.get("/api/v1/topologies").await.0 == 200).await;
+    let sha = client.upload(&binary()).await;
+    assert_eq!(client.post("/api/v1/topologies", &submission("new", &sha)).await.0, 201);
+    until("it is placed", async || client.get("/api/v1/topologies/new").await.1["executors_unplaced"] == 0).await;
+    let (_, full) = client.get("/api/v1/topologies/new").await;
+    let nodes: Vec<&str> = full["workers"].as_array().unwrap().iter().map(|w| w["node"].as_str().unwrap()).collect();
+    assert_eq!(nodes, ["n1", "n1"], "two free slots of n2 would be nearer to even: {full}");
+    let (_, why) = client.get("/api/v1/topologies/new/executors/1/why").await;
+    assert!(why["summary"].as_str().unwrap().contains("1 blacklisted"), "{why}");
     b.stop().await;
 }
