@@ -59,6 +59,10 @@ impl Weights {
     pub fn size_of(&self, comp: u32) -> f64 {
         self.size[comp as usize]
     }
+    /// What a component exchanges with: components of the topology, and the weight of a pair.
+    pub(crate) fn near(&self, comp: usize) -> &[(usize, f64)] {
+        &self.of[comp]
+    }
     /// Nothing that is said costs distance.
     pub fn is_nothing(&self) -> bool {
         self.of.iter().all(Vec::is_empty)

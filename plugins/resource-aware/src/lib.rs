@@ -9,6 +9,7 @@
 pub mod attract;
 mod config;
 pub mod executors;
+mod improve;
 pub mod nodes;
 pub mod order;
 mod pass;

@@ -12,6 +12,9 @@ use crate::search::Failure;
 use saetta_sdk::model::{Model, max_colocation};
 use saetta_sdk::{ExecId, Outcome, Round, SlotId, TopoId, abi};
 
+/// Pairs of executors that are looked at for an exchange, for each that waits.
+const PAIRS_PER_EXECUTOR: u64 = 8;
+
 /// What a round gave.
 pub(crate) struct Placed {
     /// By executor.
@@ -125,6 +128,10 @@ impl Pass<'_, '_> {
                 }
                 Err(_) => return None,
             }
+        }
+        let mut pairs_left = PAIRS_PER_EXECUTOR * waiting.iter().map(|(_, ask, _)| u64::from(ask.row.n_execs)).sum::<u64>();
+        for (_, ask, strategy) in &waiting[..n_placed] {
+            self.improve(ask, *strategy, &mut pairs_left);
         }
         for (i, (_, ask, strategy)) in waiting.iter().enumerate() {
             if i < n_placed {

@@ -6,6 +6,7 @@
 use crate::attract::{ORDERS, Weights};
 use crate::config::Strategy;
 use crate::executors::{self, By, Work};
+use crate::improve::Improve;
 use crate::pass::{Ask, Manner, Pass};
 use crate::reasons::Said;
 use crate::search::{Failure, How, Search};
@@ -95,6 +96,20 @@ impl Pass<'_, '_> {
                 }
             })
         })
+    }
+
+    /// Exchanges executors of a topology that were placed in this round, looking at `left` pairs at most.
+    pub(crate) fn improve(&mut self, ask: &Ask, strategy: Strategy, left: &mut u64) {
+        let snapshot = &self.round.snapshot;
+        let weights = Weights::new(snapshot, &ask.row, self.places.open_nodes());
+        if strategy == Strategy::RoundRobin || weights.is_nothing() || *left == 0 {
+            return;
+        }
+        let (begin, before) = (self.model.checkpoint(), self.arrangement(ask.topology).cost);
+        Improve::new(&mut self.model, &self.places, &weights, ask.row).run(snapshot, left);
+        if self.arrangement(ask.topology).cost > before {
+            self.model.rollback(begin);
+        }
     }
 
     /// Places the ackers of a topology whose other executors are placed. Takes too little time to be stopped.
