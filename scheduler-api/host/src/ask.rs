@@ -21,11 +21,10 @@ pub struct Desk {
 impl Desk {
     /// Starts nothing yet. Of the options the helper's path and the limits count.
     pub fn new(options: SchedulerOptions, what: What) -> Self {
-        let claims = match &what {
-            What::Plugin { path, .. } => inspect(path).map(|manifest| manifest.claims).unwrap_or_default(),
-            What::BuiltinEven => Vec::new(),
+        let keeps_resources = match &what {
+            What::Plugin { path, .. } => inspect(path).is_ok_and(|manifest| manifest.has_claim(CLAIM_RESOURCES)),
+            What::BuiltinEven => false,
         };
-        let keeps_resources = claims.iter().any(|c| c == CLAIM_RESOURCES);
         Desk { options, what, keeps_resources, helper: None, spawner: Spawner::start() }
     }
 

@@ -53,6 +53,13 @@ pub struct Manifest {
     pub fork_tag: String,
 }
 
+impl Manifest {
+    /// It says that it keeps this rule book.
+    pub fn has_claim(&self, claim: &str) -> bool {
+        self.claims.iter().any(|c| c == claim)
+    }
+}
+
 /// ABI version of a plugin.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct AbiVersion {

@@ -4,7 +4,7 @@
 //! copy named by its content, so that whoever builds a new one over the old neither changes nor kills what runs.
 
 use crate::helper::load;
-use crate::inspect::{Manifest, Refused, inspect_bytes, read};
+use crate::inspect::{Manifest, Refused, inspect, inspect_bytes, read};
 use saetta_sdk::call::Builtin;
 use sha2::{Digest, Sha256};
 use std::fs::{self, OpenOptions};
@@ -28,10 +28,12 @@ pub struct Taken {
     pub manifest: Manifest,
 }
 
-/// Inspects a file and loads it into this process, for good. For measurements: what breaks in it breaks who called.
-pub fn open(path: &Path) -> Result<Builtin, Refused> {
-    take(path, None)?;
-    load::open(path).map_err(|e| Refused(format!("{}: {e}", path.display())))
+/// Inspects a file and loads it into this process, for good; what it says of itself goes along. For measurements: what breaks in it breaks who
+/// called.
+pub fn open(path: &Path) -> Result<(Builtin, Manifest), Refused> {
+    let manifest = inspect(path)?;
+    let plugin = load::open(path).map_err(|e| Refused(format!("{}: {e}", path.display())))?;
+    Ok((plugin, manifest))
 }
 
 /// Where the copy of a content lies.

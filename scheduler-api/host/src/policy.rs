@@ -102,7 +102,7 @@ impl Policy {
 
     /// What plans of a plugin are held to; `None` = its manifest is not known.
     pub(crate) fn rules(&self, manifest: Option<&Manifest>) -> Rules {
-        let claims = |claim: &str| manifest.is_some_and(|m| m.claims.iter().any(|c| c == claim));
+        let claims = |claim: &str| manifest.is_some_and(|m| m.has_claim(claim));
         let resources = match self.resources {
             Resources::Auto => claims(CLAIM_RESOURCES),
             Resources::Enforced => true,

@@ -30,9 +30,8 @@ impl Seat {
 
     /// An instance of a plugin with this configuration, loaded into this process for good: what breaks in it breaks this program.
     pub fn in_process(path: &Path, config: &str) -> Result<Self, String> {
-        let manifest = library::take(path, None).map_err(|e| e.to_string())?.manifest;
-        let plugin = library::open(path).map_err(|e| e.to_string())?;
-        Seat::here(plugin, config, manifest.claims.iter().any(|c| c == CLAIM_RESOURCES))
+        let (plugin, manifest) = library::open(path).map_err(|e| e.to_string())?;
+        Seat::here(plugin, config, manifest.has_claim(CLAIM_RESOURCES))
     }
 
     fn here(builtin: Builtin, config: &str, keeps_resources: bool) -> Result<Self, String> {

@@ -59,7 +59,7 @@ pub(super) fn only_what_was_asked(bench: &mut Bench) -> Verdict {
 }
 
 pub(super) fn workers_wanted(bench: &mut Bench) -> Verdict {
-    if bench.manifest.claims.iter().any(|c| c == CLAIM_RESOURCES) {
+    if bench.manifest.has_claim(CLAIM_RESOURCES) {
         return Ok(Fine::Skipped(format!("its manifest claims {CLAIM_RESOURCES}: it chooses the number of workers itself")));
     }
     on_all(bench, Some(Rule::Workers), &clusters::all(), abi::NONE)

@@ -25,7 +25,7 @@ pub(super) enum Rule {
 /// What is broken of what this plugin says it keeps: with its own number of workers where it claims that. Panics for bytes that are no snapshot.
 pub(super) fn found(manifest: &Manifest, bytes: &[u8], answer: &Answer, max_moves: u32) -> Vec<(Rule, String)> {
     let mut found = broken(&Snapshot::new(bytes).expect("the caller made it"), answer, max_moves);
-    let own_workers = manifest.claims.iter().any(|c| c == CLAIM_RESOURCES);
+    let own_workers = manifest.has_claim(CLAIM_RESOURCES);
     found.retain(|(rule, _)| *rule != Rule::Workers || !own_workers);
     found
 }
