@@ -7,8 +7,9 @@ use anyhow::Result;
 use crate::needs;
 use crate::process::{cargo, must, output};
 
-/// The arguments every start of the suites' binary shares.
-const SUITES: [&str; 6] = ["run", "--quiet", "--release", "--package", "saetta-suites", "--"];
+/// The arguments every start of the suites' binary shares. Not by its package: that has other features of its dependencies than the workspace,
+/// which `ci` and some suites build, and either would be built anew after the other.
+const SUITES: [&str; 6] = ["run", "--quiet", "--release", "--bin", "saetta-suites", "--"];
 
 /// The suite that runs programs of others.
 const RIVALS: &str = "rivals";
