@@ -43,15 +43,7 @@ impl Builtin {
             stats: abi::StatsV1 { struct_size: 0, window_s: 0 },
         }));
         let size = size_of::<abi::Host>();
-        let host = abi::Host {
-            struct_size: (size + host_bytes) as u32,
-            abi_major: abi::ABI_MAJOR,
-            abi_minor: abi::ABI_MINOR,
-            ctx: (&raw const *context).cast_mut().cast(),
-            log: Some(host_log),
-            get_extension: Some(host_extension),
-            now_ns: Some(host_now),
-        };
+        let host = host_table(context, size + host_bytes);
         // u64s, so that both are aligned; leaked, since a host's table lives as long as the process.
         let table: &'static mut [u64] = Vec::leak(vec![0; (size + host_bytes).div_ceil(8)]);
         let mut place = vec![0u64; room.div_ceil(8) + 32];
@@ -160,6 +152,19 @@ pub struct RoundArgs {
 
 /// At this share of the budget `should_stop` becomes true.
 const STOP_AT_PERCENT: u64 = 80;
+
+/// The host's table as a plugin sees it, said to be of this size.
+fn host_table(context: &'static Context, struct_size: usize) -> abi::Host {
+    abi::Host {
+        struct_size: struct_size as u32,
+        abi_major: abi::ABI_MAJOR,
+        abi_minor: abi::ABI_MINOR,
+        ctx: (&raw const *context).cast_mut().cast(),
+        log: Some(host_log),
+        get_extension: Some(host_extension),
+        now_ns: Some(host_now),
+    }
+}
 
 unsafe extern "C" fn host_log(ctx: *mut c_void, level: i32, _: *const c_char, _: u64, msg: *const c_char, msg_len: u64) {
     if msg.is_null() {
@@ -287,15 +292,7 @@ impl Instance {
         let _entering = ENTERING.lock().unwrap_or_else(PoisonError::into_inner);
         let stats = abi::StatsV1 { struct_size: size_of::<abi::StatsV1>() as u32, window_s: services.stats_window_s.unwrap_or(0) };
         let context: &'static Context = Box::leak(Box::new(Context { started: Instant::now(), services, stats }));
-        let host: &'static abi::Host = Box::leak(Box::new(abi::Host {
-            struct_size: size_of::<abi::Host>() as u32,
-            abi_major: abi::ABI_MAJOR,
-            abi_minor: abi::ABI_MINOR,
-            ctx: (&raw const *context).cast_mut().cast(),
-            log: Some(host_log),
-            get_extension: Some(host_extension),
-            now_ns: Some(host_now),
-        }));
+        let host: &'static abi::Host = Box::leak(Box::new(host_table(context, size_of::<abi::Host>())));
         let mut plugin = abi::Plugin {
             struct_size: size_of::<abi::Plugin>() as u32,
             abi_major: 0,
