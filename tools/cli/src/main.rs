@@ -8,6 +8,7 @@ mod args;
 mod client;
 mod daemon;
 mod exit;
+mod files;
 mod look;
 mod output;
 mod probe;

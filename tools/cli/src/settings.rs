@@ -2,8 +2,8 @@
 
 use crate::args::Global;
 use crate::exit::{Exit, Failure, Outcome};
+use crate::files::text_of;
 use saetta_model::config::{Config, ConfigError, KEYS, Owner, Scope, Source, find};
-use std::io::Read;
 use std::path::Path;
 use toml_edit::{Document, Item, TableLike, Value};
 
@@ -81,20 +81,8 @@ fn invalid(e: &ConfigError) -> Failure {
 }
 
 fn read_file(path: &Path) -> Outcome<Vec<(String, String, Source)>> {
-    let name = path.display().to_string();
-    let refuse = |why: String| Failure::new(Exit::Invalid, format!("configuration file {name}")).why(why);
-    let about = path.metadata().map_err(|e| refuse(e.to_string()).hint("check the path given with --config"))?;
-    if !about.is_file() {
-        return Err(refuse("it is not a file".into()));
-    }
-    let mut bytes = Vec::new();
-    let file = std::fs::File::open(path).map_err(|e| refuse(e.to_string()))?;
-    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|e| refuse(e.to_string()))?;
-    if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(refuse(format!("it is larger than {FILE_BYTES_MAX} bytes")));
-    }
-    let text = String::from_utf8(bytes).map_err(|e| refuse(format!("it is not UTF-8: byte {}", e.utf8_error().valid_up_to())))?;
-    parse(&name, &text).map_err(|e| invalid(&e))
+    let text = text_of("configuration file", path, FILE_BYTES_MAX, "check the path given with --config")?;
+    parse(&path.display().to_string(), &text).map_err(|e| invalid(&e))
 }
 
 /// Keys with their values and lines.

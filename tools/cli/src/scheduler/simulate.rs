@@ -3,11 +3,11 @@
 use super::seats::{Plugins, named};
 use crate::args::{Format, Global};
 use crate::exit::{Exit, Failure, Outcome};
+use crate::files::text_of;
 use crate::output::{Column, Output, data, items, text};
 use saetta_sched_sim::compare::{Report, play};
 use saetta_sched_sim::scenario::{FILE_BYTES_MAX, Scenario};
 use serde_json::{Value, json};
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, clap::Args)]
@@ -54,20 +54,8 @@ pub(crate) fn run(args: &Args, global: &Global, out: Output) -> Outcome {
 
 /// Reads a scenario's file; nothing that is no file or too long.
 pub(crate) fn read(path: &Path) -> Outcome<Scenario> {
-    let name = path.display().to_string();
-    let refuse = |why: String| Failure::new(Exit::Invalid, format!("scenario {name}")).why(why);
-    let about = path.metadata().map_err(|e| refuse(e.to_string()).hint("check the path"))?;
-    if !about.is_file() {
-        return Err(refuse("it is not a file".into()));
-    }
-    let mut bytes = Vec::new();
-    let file = std::fs::File::open(path).map_err(|e| refuse(e.to_string()))?;
-    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|e| refuse(e.to_string()))?;
-    if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(refuse(format!("it is larger than {FILE_BYTES_MAX} bytes")));
-    }
-    let text = String::from_utf8(bytes).map_err(|e| refuse(format!("it is not UTF-8: byte {}", e.utf8_error().valid_up_to())))?;
-    Scenario::parse(&name, &text).map_err(|e| Failure::new(Exit::Invalid, e.to_string()))
+    let text = text_of("scenario", path, FILE_BYTES_MAX, "check the path")?;
+    Scenario::parse(&path.display().to_string(), &text).map_err(|e| Failure::new(Exit::Invalid, e.to_string()))
 }
 
 /// What went wrong, the first of each kind.
